@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.claims import peer_claims, streams
+from bench.claims import streams
+from bench.validation import peer_claims
 
 LEAST_SLEEP_NS = 1_000_000
 Request = tuple[bytes, list[tuple[int, int]], list[bytes], str]

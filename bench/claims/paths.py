@@ -152,7 +152,7 @@ def time_kafka(
 
 def kafka_cases(asked: Sequence[Way], folder: Path) -> list[str]:
     """Return what KafkaPaths.java measures: name, file and the codec of the topic."""
-    from bench.claims import peer_claims
+    from bench.validation import peer_claims
 
     out = []
     for way in asked:

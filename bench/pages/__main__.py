@@ -26,10 +26,8 @@ from bench.pages import (
     claims,
     claims_chart,
     headline,
-    hostile,
     index,
     libraries,
-    old_clients,
     perf,
     pipelining,
     proxy,
@@ -37,6 +35,8 @@ from bench.pages import (
     spark,
     validation,
 )
+from tests.hostile_gate import page as hostile
+from tests.interop.old_clients import page as old_clients
 
 PAGES = {
     "validation": validation,

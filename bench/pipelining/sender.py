@@ -16,7 +16,7 @@ from typing import Any
 
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
-from bench.pipelining.produce import Metadata, Produce, records
+from tests.support.produce_requests import Metadata, Produce, records
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import asyncio
 import socket
 import struct
 
-from bench.pipelining.produce import produce_response
+from tests.support.produce_requests import produce_response
 
 
 class Sink(asyncio.BufferedProtocol):

@@ -31,11 +31,11 @@ from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
 from bench import runs
 from bench.pages import proxy as page
-from bench.pipelining.produce import Metadata
 from bench.proxy import ends, load
 from bench.validation import cells
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support.gate_process import GateProcess
+from tests.support.produce_requests import Metadata
 
 WAYS = ("straight", "off", "validating", "audited", "two gates")
 SIZE = "64 kB"

@@ -58,7 +58,7 @@ def peer_named(name: str) -> Peer:
 
         return peer_rules.OPERATIONS
     if name == "claims":
-        from bench.claims import peer_claims
+        from bench.validation import peer_claims
 
         return peer_claims.OPERATIONS
     from bench.validation import peer_clients

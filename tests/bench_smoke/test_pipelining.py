@@ -40,7 +40,7 @@ def test_a_batch_out_of_order_is_seen() -> None:
     """Expect a refusal by the bench's broker, a stopped sender, and a row that shows it."""
     script = """
 import struct, sys
-from bench.pipelining.produce import Produce, records
+from tests.support.produce_requests import Produce, records
 from bench.pipelining.sink import Sink
 
 class Transport:

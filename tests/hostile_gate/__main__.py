@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import pages, runs
-from bench.pages.hostile import table_of
 from tests.hostile_gate import measure, unread_answers
 from tests.hostile_gate.attacks import ATTACKS
 from tests.hostile_gate.ceilings import broken, shares
 from tests.hostile_gate.gate_under_test import ROOT
 from tests.hostile_gate.measure import Found, best_of, shown
+from tests.hostile_gate.page import table_of
 
 
 def measured(name: str, tries: int, checkout: Path) -> Found:

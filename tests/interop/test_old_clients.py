@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.pages.old_clients import GROUPS, render
 from tests.interop.old_clients.__main__ import differences, main, merged
 from tests.interop.old_clients.cells import OPERATIONS, run
 from tests.interop.old_clients.clients import CLIENTS, named
+from tests.interop.old_clients.page import GROUPS, render
 from tests.interop.old_clients.records import Digest
 from tests.interop.old_clients.rig import Rig, running
 from tests.support.fixtures import needs_kafka

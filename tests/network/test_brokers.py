@@ -27,7 +27,7 @@ from tests.support.network import Calls, client, until
 @pytest.fixture(scope="module")
 def produce() -> ModuleType:
     """The bench's requests, in Kafka's own format."""
-    from bench.pipelining import produce as module
+    from tests.support import produce_requests as module
 
     return module
 

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench import pages
-from bench.pages.old_clients import GROUPS, ROUTES, SOURCE, render
 from tests.interop.old_clients.cells import OPERATIONS, run
 from tests.interop.old_clients.clients import CLIENTS, Client, named
+from tests.interop.old_clients.page import GROUPS, ROUTES, SOURCE, render
 from tests.interop.old_clients.rig import VERSIONS, Rig, running
 
 #: clients that run at once
