@@ -28,10 +28,8 @@ CLAIMS_BENCH ?= --write
 # to save: --write --kroxylicious FOLDER --kafka-proxy PROGRAM (docs/benchmarks/method.md)
 PROXY_BENCH ?=
 PERF_BENCH ?= --write
-PERF_ACCURACY ?= --write
 SPARK_BENCH ?= --gib 16 --write
-# without --fresh the samples of an earlier run are kept
-PIPELINING_BENCH ?= --fresh --write
+PIPELINING_BENCH ?= --write
 # options of pytest, for example --benchmark-histogram=build/bench/quick
 BENCH_QUICK ?=
 # options of tests/chain/kills.py; old Java producers: --old-client --records 1000000 --kills 50
@@ -129,7 +127,7 @@ bench-quick: build  ## measures the rows that matter, also of other libraries, i
 	$(PY) -m pytest bench -q -p no:cacheprovider -m quick --benchmark-only --benchmark-sort=mean \
 		--benchmark-columns=median,iqr,ops,rounds $(BENCH_QUICK)
 
-bench-claims: build  ## measures claims and Kafka, also at 600 MB/s and 1 GB/s, into docs/benchmarks (Java, Maven)
+bench-claims: build  ## measures claims and Kafka into docs/benchmarks (Java, Maven)
 	$(PY) -m bench claims $(CLAIMS_BENCH)
 
 bench-proxy: build  ## measures the gate and other proxies (PROXY_BENCH: which, and --write)
@@ -141,8 +139,6 @@ bench-pipelining: build  ## measures producers over a long path into docs/benchm
 bench-perf: build  ## measures perf produce and consume into docs/benchmarks (Java, Maven)
 	$(PY) -m bench perf-produce $(PERF_BENCH)
 	$(PY) -m bench perf-consume $(PERF_BENCH)
-	$(PY) -m bench perf-cost $(PERF_BENCH)
-	$(PY) -m bench perf-accuracy $(PERF_ACCURACY)
 
 bench-spark: build  ## measures kafka-segments and plain processes into docs/benchmarks (Java)
 	$(PY) -m bench spark $(SPARK_BENCH)

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from bench import runs
 from bench.validation import batches, cells, peers, worker
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +45,7 @@ class Counting:
     """Processes in which every allocator call is counted, apart from the one that is timed."""
 
     def __init__(self) -> None:
-        self._processes: dict[str, peers.Process] = {}
+        self._processes: dict[str, runs.Child] = {}
 
     def ask(self, peer: str, **request: Any) -> dict[str, Any]:
         """Return the answer of that peer's process."""

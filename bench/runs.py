@@ -1,17 +1,19 @@
-"""Run a bench: its options, its peers in turns, what it ran on, and where its result goes.
+"""Run a bench: its options, its ways in turns, what it ran on, and where its result goes.
 
-A bench declares its sides and how one of them is measured. This module has the rest:
+A bench declares its ways and how one of them is measured. This module has the rest:
 
-    parser, parse            --rounds, --quick, --write, --out, and when a result may be saved
-    program                  the command of a module of bench/ in a process of its own
-    describe, head           processor, versions, commit, date: the head of every result
-    ratios, spread, verdict  figures of rounds
-    finish                   print, write build/bench, save bench/results
+    parser, parse      --rounds, --quick, --write, --out, and when a result may be saved
+    in_turns           rounds in which all ways take turns
+    program, Child     the command of a module of bench/, and a process that answers lines of JSON
+    ratios, spread     figures of rounds
+    head               the date and the machine: the head of every result
+    finish             print, write build/bench, save bench/results
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -21,17 +23,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench import pages
-from bench.pages import text as page_text
 
+T = TypeVar("T")
 ROOT = pages.ROOT
 BUILD = ROOT / "build" / "bench"  # git ignores it
-VERDICTS = MET, NOISE, MISSED = "met", "noise", "missed"
 PACKAGES = ["aiokafka", "kafka-python", "crc32c", "google-crc32c"]
 PACKAGES += ["lz4", "zstandard", "python-snappy", "numpy"]
 GO_MOD = ROOT / "bench" / "validation" / "go" / "go.mod"
@@ -47,13 +48,11 @@ def parser(
     quick: str = "one short round: a look, no result",
     out: str = "",
     is_saved: bool = True,
-    is_json: bool = False,
 ) -> argparse.ArgumentParser:
     """Return a parser with the options that this bench shares with others.
 
     ``rounds`` is the default of --rounds, ``out`` that of --out below build/bench. A bench has
-    neither option without its default, --quick without its help, --write if it is not saved, or
-    --json unless it is asked for.
+    neither option without its default, --quick without its help, or --write if it is not saved.
     """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -68,14 +67,7 @@ def parser(
     if is_saved:
         saves = "Save the result in bench/results, and render the pages from it."
         add("--write", action="store_true", help=saves)
-    if is_json:
-        add("--json", action="store_true", help="Print JSON instead of the table.")
     return made
-
-
-def look(doc: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a bench whose result is printed, and not saved."""
-    return parser(doc, quick="", is_saved=False, is_json=True)
 
 
 def parse(
@@ -102,9 +94,7 @@ def parse(
 def _partial(
     made: argparse.ArgumentParser, options: argparse.Namespace, whole: Sequence[str]
 ) -> str:
-    """Return the options whose numbers or names are fewer than by default; an empty string if none
-    are.
-    """
+    """Return the options whose numbers or names are fewer than by default."""
 
     def is_partial(name: str) -> bool:
         found, default = getattr(options, name), made.get_default(name)
@@ -125,28 +115,10 @@ def positive(text: str) -> int:
     return number
 
 
-def add_codecs(
-    made: argparse.ArgumentParser, allowed: Sequence[str], default: Sequence[str] = ()
-) -> None:
+def add_codecs(made: argparse.ArgumentParser, allowed: Sequence[str]) -> None:
     """Add --codecs, which takes some of these names."""
-    default = tuple(default or allowed)
-    text = f"Codecs, with commas (default: {','.join(default)})."
-    made.add_argument("--codecs", type=names(allowed, "codec"), default=default, help=text)
-
-
-def again(
-    doc: str | None,
-    name: str,
-    assess: Callable[[dict[str, Any]], dict[str, Any]],
-    text: Callable[[dict[str, Any]], str],
-) -> int:
-    """Evaluate the samples of a run again: the main of a module with this ``assess``."""
-    made = parser(doc, quick="")
-    made.add_argument("samples", type=Path, metavar="FILE", help="JSON of the samples of a run.")
-    options = parse(made, None)
-    found = assess(json.loads(options.samples.read_text()))
-    finish(options, name, found, text(found))
-    return 0
+    text = f"Codecs, with commas (default: {','.join(allowed)})."
+    made.add_argument("--codecs", type=names(allowed, "codec"), default=tuple(allowed), help=text)
 
 
 def names(allowed: Sequence[str], what: str) -> Callable[[str], tuple[str, ...]]:
@@ -154,23 +126,86 @@ def names(allowed: Sequence[str], what: str) -> Callable[[str], tuple[str, ...]]
 
     def names_of(text: str) -> tuple[str, ...]:
         found = tuple(name for name in text.split(",") if name)
+        expected = ", ".join(allowed)
         for name in found:
             if name not in allowed:
-                expected = ", ".join(allowed)
                 raise argparse.ArgumentTypeError(f"invalid {what} {name!r}: expected {expected}")
         if not found:
-            raise argparse.ArgumentTypeError(f"no {what}: expected {', '.join(allowed)}")
+            raise argparse.ArgumentTypeError(f"no {what}: expected {expected}")
         return found
 
     return names_of
 
 
-# ---- processes -----------------------------------------------------------------------------------
+# ---- ways and processes --------------------------------------------------------------------------
+
+
+def in_turns(
+    ways: Mapping[str, Callable[[], T]],
+    rounds: int,
+    *,
+    warm_ups: int = 0,
+    seen: Callable[[str, T], str] = lambda name, sample: "",
+) -> dict[str, list[T]]:
+    """Measure each way once a round, every second round in reverse order.
+
+    A slow minute of the machine then affects all ways. The first ``warm_ups`` rounds are dropped.
+    ``seen`` returns a sample as a line of progress.
+    """
+    found: dict[str, list[T]] = {name: [] for name in ways}
+    for number in range(-warm_ups, rounds):
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            sample = ways[name]()
+            if number >= 0:
+                found[name].append(sample)
+            if text := seen(name, sample):
+                tell(f"round {number + 1} of {rounds}: {name}: {text}")
+    return found
 
 
 def program(name: str, *words: object) -> list[str]:
-    """Return the command that runs a module of bench/ from the root, for example claims.paced."""
+    """Return the command that runs a module of bench/ from the root, for example proxy.gate."""
     return [sys.executable, "-m", f"bench.{name}", *map(str, words)]
+
+
+class Child:
+    """A process that answers each line with a line of JSON, and ends with its input."""
+
+    def __init__(self, command: Sequence[object], environment: dict[str, str] | None = None):
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next line; ``error`` and what the process wrote to stderr if it has ended."""
+        assert self.process.stdout is not None
+        if line := self.process.stdout.readline():
+            return dict(json.loads(line))
+        _, errors = self.process.communicate()
+        return {"error": f"process ended with {self.process.returncode}: {errors.strip()[-300:]}"}
+
+    def line(self, text: str) -> dict[str, Any]:
+        """Send a line, and return its answer."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+        return self.answer()
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a request as JSON, and return its answer."""
+        return self.line(json.dumps(request))
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process.poll() is None:
+            self.process.communicate()
 
 
 def cpu_s(pid: int) -> float:
@@ -216,21 +251,6 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[below], ordered[-1 - below]
 
 
-def verdict(value: float, target: float | None, better: str, spread: float) -> str:
-    """Return ``met``, ``missed``, or ``noise`` where no more than the spread is lacking.
-
-    An empty string without a target. ``better`` is higher or lower.
-    """
-    if target is None:
-        return ""
-    if value >= target if better == "higher" else value <= target:
-        return MET
-    if target == 0 or value == 0:
-        return MISSED
-    lacking = target / value - 1 if better == "higher" else value / target - 1
-    return NOISE if lacking <= spread else MISSED
-
-
 # ---- results -------------------------------------------------------------------------------------
 
 
@@ -252,13 +272,6 @@ def _output(*command: str) -> str:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
 def _commit() -> str:
     changed = _output("git", "status", "--porcelain", "--untracked-files=no", "--", "batchval")
     commit = _output("git", "rev-parse", "--short", "HEAD") or "?"
@@ -266,20 +279,32 @@ def _commit() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Return what a bench runs on: processor, system, versions, commit."""
-    from batchval import compression
-    from batchval.core import crc32c
-
-    modules = (line.split() for line in GO_MOD.read_text().splitlines())
+    """Return what a bench runs on: processor, system, Python and commit."""
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": platform.python_version(),
-        "compiler": _output(os.environ.get("CC", "cc"), "--version").partition("\n")[0],
         "commit": _commit(),
+    }
+
+
+def libraries() -> dict[str, Any]:
+    """Return the compiler, the codecs, the CRC-32C kernel, and the versions of other libraries."""
+    from batchval import compression
+    from batchval.core import crc32c
+
+    modules = (line.split() for line in GO_MOD.read_text().splitlines())
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "compiler": _output(os.environ.get("CC", "cc"), "--version").partition("\n")[0],
         "codecs": compression.describe(),
         "crc32c": crc32c.kernel(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": versions,
         "franz-go": next((w[1] for w in modules if w[:1] == ["github.com/twmb/franz-go"]), "?"),
     }
 
@@ -300,20 +325,9 @@ def source(found: dict[str, Any]) -> str:
     return f"{found['date'][:10]}, commit {machine['commit']}, {machine['processor']}"
 
 
-def shown(value: object) -> str:
-    """Return a value as a table has it: None is ``-``, large floats have no decimals."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def columns(*rows: Sequence[object], names: int = 1) -> str:
     """Return a table as text, columns by their widest value. The first ``names`` are flush left."""
-    texts = [[shown(value) for value in row] for row in rows]
+    texts = [[f"{v:,.2f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = []
     for row in texts:
@@ -325,24 +339,22 @@ def columns(*rows: Sequence[object], names: int = 1) -> str:
     return "\n".join(lines)
 
 
-def goals(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return the internal goals as Markdown; columns without a value are left out."""
-    bold = {MISSED: f"**{MISSED}**", "not measured": "**not measured**"}
-    table = page_text.table(headings, [[bold.get(cell, cell) for cell in row] for row in rows])
-    return f"## Internal goals\n\n{table}\n"
+def finish(
+    options: argparse.Namespace,
+    name: str,
+    found: dict[str, Any],
+    text: str,
+    samples: Mapping[str, Any] | None = None,
+) -> None:
+    """Print a result, write it where --out says, and save it under its name with --write.
 
-
-def write(out: Path, found: dict[str, Any], text: str) -> None:
-    """Write OUT.json, all that was measured, and OUT.md, as people read it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    out.with_suffix(".md").write_text(text)
-
-
-def finish(options: argparse.Namespace, name: str, found: dict[str, Any], text: str) -> None:
-    """Print a result, write it where --out says, and save it under its name with --write."""
-    if getattr(options, "out", None):
-        write(options.out, found, text)
-    print(json.dumps(found, indent=1) if getattr(options, "json", False) else text)
+    ``samples`` are written where --out says, and not saved.
+    """
+    if out := getattr(options, "out", None):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        whole = {**found, **(samples or {})}
+        out.with_suffix(".json").write_text(pages.compact(whole) + "\n", "utf-8")
+        out.with_suffix(".md").write_text(text, "utf-8")
+    print(text)
     if getattr(options, "write", False):
         pages.save(name, found)

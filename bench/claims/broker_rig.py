@@ -11,16 +11,24 @@ Which policy holds is a matter of the topic, so that all ways take turns in one 
 from __future__ import annotations
 
 import contextlib
+import json
+import struct
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import runs
-from bench.claims.java_producer import JavaProducer
 from bench.claims.produce_load import Carrier, Requests
-from bench.claims.stored_batches import StoredBatches
-from bench.proxy import ends, ingress
-from tests.interop.kafka_broker import KafkaBroker
+from bench.proxy import ends, load
+from tests.interop.kafka_broker import (
+    KAFKA_VERSION,
+    KafkaBroker,
+    classpath,
+    find_java,
+    java_version,
+)
 from tests.support import jvm_agents
 from tests.support.gate_process import GateProcess
 from tests.support.topics import make_topic
@@ -29,9 +37,14 @@ PARTITIONS = 12
 RULES = {"trust": "trust", "audit": "audit:0.01", "verify": "verify"}
 TOPICS = {name: f"load-{name}" for name in ("stock", *RULES)}
 CODEC_NAMES = ("gzip", "snappy", "lz4", "zstd")
-HEAP, JVM = ingress.HEAP, ingress.JVM
-SETTINGS = ingress.SETTINGS | {
+HEAP, PRODUCER_HEAP = "1g", "512m"
+#: As a broker that is to live for long is run; the tests' own is short-lived by its flags.
+JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:TieredStopAtLevel=4")
+JVM += (f"-Xms{HEAP}",)
+SETTINGS = {
     "num.partitions": PARTITIONS,
+    "log.retention.ms": -1,  # the records' timestamps are old
+    "log.segment.delete.delay.ms": 1000,
     # a segment that is full costs a flush and new index files, which a large one makes rare
     "log.segment.bytes": 256 << 20,
     "log.retention.bytes": 256 << 20,
@@ -43,6 +56,9 @@ SETTINGS = ingress.SETTINGS | {
 }
 #: the Java producer's batch.size, at which a frame is as long as a recorded one
 BATCH_SIZES = {16: 16 << 10, 64: 64 << 10}
+#: a pace by which the bytes of a record on the wire become known
+FIRST_RECORDS_PER_SECOND = 8000.0
+_HEAD = struct.Struct(">qi")  # of a batch: base offset, length of what follows
 
 Sample = dict[str, Any]
 
@@ -56,6 +72,11 @@ class Load(NamedTuple):
     mb: float = 20.0
 
 
+def settings() -> dict[str, Any]:
+    """Return the versions of Kafka and Java."""
+    return {"kafka": KAFKA_VERSION, "java": java_version(find_java())}
+
+
 def agent_options() -> str:
     """Return the options of the broker's agent: a rule for each topic."""
     rules = [
@@ -63,6 +84,122 @@ def agent_options() -> str:
         for number, (name, policy) in enumerate(RULES.items(), 1)
     ]
     return ";".join(["policy=ignore", *rules])
+
+
+class StoredBatches:
+    """The batches of one topic. ``since_last`` counts those that came since the call before."""
+
+    def __init__(self, data: Path, topic: str) -> None:
+        self._data, self._topic = data, topic
+        self._read: dict[Path, int] = {}  # segment -> the position up to which it was counted
+        self.since_last()
+
+    def since_last(self) -> int:
+        """Return the number of new batches, whatever their partition."""
+        count = 0
+        segments = sorted(self._data.glob(f"{self._topic}-[0-9]*/*.log"))
+        for path in segments:
+            try:
+                new, self._read[path] = _walk(path, self._read.get(path, 0))
+            except FileNotFoundError:  # retention was faster
+                continue
+            count += new
+        return count
+
+
+def _walk(path: Path, position: int) -> tuple[int, int]:
+    """Return the number of whole batches after a position, and where they end."""
+    count = 0
+    with path.open("rb", buffering=0) as segment:
+        size = segment.seek(0, 2)
+        while position + _HEAD.size <= size:
+            segment.seek(position)
+            _, length = _HEAD.unpack(segment.read(_HEAD.size))
+            if length <= 0 or position + _HEAD.size + length > size:
+                break
+            position += _HEAD.size + length
+            count += 1
+    return count, position
+
+
+class JavaProducer:
+    """One JVM, until the ``with`` block ends. Each run is a line of its input."""
+
+    def __init__(self, agent: Path | None = None) -> None:
+        place = ends.BUILD.parent / "broker"
+        place.mkdir(parents=True, exist_ok=True)
+        text = place / "text"
+        text.write_bytes(load.text())
+        options = [f"-javaagent:{agent}=carrier=tag"] if agent else []
+        jvm = [f"-Xms{PRODUCER_HEAP}", f"-Xmx{PRODUCER_HEAP}", "-XX:+UseG1GC"]
+        jvm += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *options, "-cp", classpath()]
+        #: bytes on the wire of a record, by codec and batch size
+        self.record_bytes: dict[tuple[str, int], float] = {}
+        self._log = (place / "producers.log").open("ab")
+        self._process = subprocess.Popen(
+            [
+                find_java(),
+                *jvm,
+                str(Path(__file__).with_name("PacedProducer.java")),
+                str(text),
+                "1000",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self.pid = self._process.pid
+        if self._line() != "ready":
+            self.stop()
+            raise RuntimeError(f"the Java producer did not start: see {self._log.name}")
+
+    def __enter__(self) -> JavaProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def run(
+        self,
+        bootstrap: str,
+        topic: str,
+        codec: str,
+        partitions: int,
+        batch_size: int,
+        bytes_per_second: float,
+        seconds: float,
+    ) -> dict[str, Any]:
+        """Send at that pace on the wire; returns records, bytes and seconds.
+
+        The first run of a codec and batch size finds out how many bytes a record has.
+        """
+        key = (codec, batch_size)
+        known = self.record_bytes.get(key)
+        pace = bytes_per_second / known if known else FIRST_RECORDS_PER_SECOND
+        words = [bootstrap, topic, codec, partitions, batch_size, pace, seconds]
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._line() or '{"error": "the JVM ended"}')
+        if "error" in found:
+            raise RuntimeError(f"the Java producer: {found['error']} (see {self._log.name})")
+        self.record_bytes[key] = found["bytes"] / found["records"]
+        return found
+
+    def stop(self) -> None:
+        """End the JVM."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
 
 
 class Rig(contextlib.ExitStack):

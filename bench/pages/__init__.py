@@ -1,13 +1,11 @@
 """Pages of docs/benchmarks, rendered from measured results, and sections of docs/reports.
 
-A bench measures, compares its figures with internal goals, and saves all of it as JSON in
-bench/results: `save`. The modules of this package read nothing but that JSON, and render what was
-measured, not the goals:
+A bench measures, and saves what the pages show as JSON in bench/results: `save`. The modules of
+this package read nothing but that JSON:
 
     validation claims broker_claims proxy ...        one page each: TITLE, ABOUT, SOURCES, render
     index                                            docs/benchmarks/README.md
     reports                                          sections of docs/reports
-    agents                                           the figures of the READMEs in broker/
     headline, bars                                   the rows and the chart of the project's README
 
 ``python -m bench.pages`` writes all of it again (`__main__`).
@@ -23,10 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs" / "benchmarks"
 REPORTS = ROOT / "docs" / "reports"
-AGENTS = ROOT / "broker"
 
 #: characters of a line in bench/results that is not divided
-MAX_ROW = 400
+MAX_ROW = 500
 
 Result = dict[str, Any]
 

@@ -5,8 +5,8 @@
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
 
-A bench that saves a result writes docs/benchmarks, and the figures of docs/concepts/kip.md,
-docs/guide/old-clients.md and broker/, itself; README.md is written by this command only.
+A bench that saves a result writes docs/benchmarks, and the figures of docs/concepts/kip.md and
+docs/guide/old-clients.md, itself; README.md is written by this command only.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from pathlib import Path
 
 import bench.pages as place
 from bench.pages import (
-    agents,
     bars,
     broker_chart,
     broker_claims,
     claims,
-    claims_chart,
     headline,
     index,
     libraries,
@@ -35,7 +33,7 @@ from bench.pages import (
     spark,
     validation,
 )
-from tests.hostile_gate import page as hostile
+from tests.hostile_gate import page as hostile_clients
 from tests.interop.old_clients import page as old_clients
 
 PAGES = {
@@ -44,7 +42,7 @@ PAGES = {
     "claims": claims,
     "broker": broker_claims,
     "proxy": proxy,
-    "hostile": hostile,
+    "hostile": hostile_clients,
     "pipelining": pipelining,
     "perf": perf,
     "spark": spark,
@@ -58,7 +56,6 @@ def documents() -> dict[Path, str]:
     found = {
         place.DOCS / "README.md": index.render(results, PAGES),
         place.DOCS / "validation.svg": bars.draw(results["validation"]),
-        place.DOCS / "claims.svg": claims_chart.draw(results["claims"]),
         place.DOCS / "broker.svg": broker_chart.draw(results["broker"]),
     }
     kip = place.DOCS.parent / "concepts" / "kip.md"
@@ -67,9 +64,6 @@ def documents() -> dict[Path, str]:
     found[old] = headline.put(
         old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE))
     )
-    for name, source in agents.SOURCES.items():
-        text = (place.AGENTS / name).read_text("utf-8")
-        found[place.AGENTS / name] = headline.put(text, agents.render(source, place.read(source)))
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
     return found

@@ -30,9 +30,8 @@ def render(results: dict[str, dict[str, Any]], pages: dict[str, ModuleType]) -> 
     return page(
         "# Benchmarks",
         paragraph(
-            "Each page is rendered from the results in [bench/results](../../bench/results),",
-            "which hold every sample. Its first sentences name the machine, the versions, the day",
-            "and the commit.",
+            "Each page is rendered from the results in [bench/results](../../bench/results). Its",
+            "first sentences name the machine, the versions, the day and the commit.",
         ),
         table(("page", "compares", "measured, commit", "to measure again"), rows),
         paragraph(

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from bench.pages import tables
-from bench.pages.text import date_of, how, measured, page, paragraph
+from bench.pages.text import how, measured, page, paragraph
 from bench.pages.validation import CODECS, SHAPES, setting, versions
 
 TITLE = "Validation by all libraries"
-ABOUT = "the times of batchval, Kafka, three Kafka clients and a C prototype, side by side"
+ABOUT = "the times of batchval, Kafka and three Kafka clients, side by side"
 COMMAND = "make bench"
-SOURCES = ("validation", "prototype")
+SOURCES = ("validation",)
 
 RECORDS = (
     ("native check_ranges", "batchval, 100 per call"),
     ("native check", "batchval, 1 per call"),
     ("packages check_ranges", "batchval, codecs of packages"),
-    ("prototype deep", "C prototype"),
     ("kafka", "Kafka"),
     ("franz-go records", "franz-go"),
     ("aiokafka records", "aiokafka"),
@@ -26,7 +25,6 @@ RECORDS = (
 HEADERS = (
     ("native scan_batches", "batchval, `scan_batches`"),
     ("native validate_in_place", "batchval, append in place"),
-    ("prototype header", "C prototype"),
     ("aiokafka header", "aiokafka"),
     ("kafka-python header", "kafka-python"),
 )
@@ -76,8 +74,4 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         measured(result, versions(machine)),
         how("validation"),
     )
-    other = results["prototype"]
-    commit = f"The C prototype was measured on {date_of(other)} at commit"
-    times = {cell: found | other["times"].get(cell, {}) for cell, found in result["times"].items()}
-    prototype = f"{commit} `{other['machine']['commit']}`, which has its source."
-    return page(opening, setting(machine), prototype, *peer_parts(times))
+    return page(opening, setting(machine), *peer_parts(result["times"]))

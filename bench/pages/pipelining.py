@@ -1,15 +1,15 @@
-"""The page of bench/pipelining: one connection, and whole producers, over a long path."""
+"""The page of bench/pipelining: whole producers over a long path."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
+from bench.pages.text import how, measured, page, paragraph, table, versions_of
 
 TITLE = "Pipelining"
 ABOUT = "producers with several requests in flight over round trips of up to 140 ms"
-COMMAND = ""  # several
-SOURCES = ("pipelining-table", "pipelining", "pipelining-kafka")
+COMMAND = "make bench-pipelining"
+SOURCES = ("pipelining-table",)
 
 #: cells of the table of producers, as command line flags
 FLAGS = {
@@ -27,50 +27,15 @@ LINKS = {
 }
 
 
-def one_connection(result: dict[str, Any]) -> str:
-    """Return throughput of one connection, by round trip, batch and requests in flight."""
-    settings, rows = result["settings"], []
-    for row in result["rows"]:
-        batch = f"{row['records']} × 1 kB" + (
-            f", SO_SNDBUF {row['buffer']:,}" if row["buffer"] else ""
-        )
-        head = [f"{row['rtt_ms']:g} ms", batch, str(row["cap"])]
-        if "error" in row:
-            rows.append([*head, row["error"][0], "", "", "", ""])
-            continue
-        rates = [f"{row['bytes_per_second'] / 1e6:.2f}", f"{row['records_per_second']:,.0f}"]
-        kept = "yes" if row["order_kept"] else "no"
-        rows.append([*head, *rates, f"{row['share']:.2f}", f"{row['spread']:.0%}", kept])
-    opening = paragraph(
-        measured(result, settings["loop"]),
-        f"Link: {settings['link']}; broker: {settings['broker']}; {settings['rounds']} rounds of",
-        f"{settings['seconds']:g} s after {settings['warm_up']:g} s, medians.",
-        load_of(settings["load"]),
-    )
-    headings = (
-        "round trip",
-        "batch",
-        "in flight, at most",
-        "MB/s",
-        "records/s",
-        "share of the bound",
-        "spread",
-        "order kept",
-    )
-    return page(opening, table(headings, rows))
-
-
 def producers(result: dict[str, Any]) -> str:
     """Return throughput of whole producers, and requests in flight on the wire."""
-    settings, samples = result["settings"], result["samples"]
-    used = ", ".join(sorted({LINKS[one["link"]] for one in samples}))
-    brokers = "/".join(sorted({str(one["brokers"]) for one in samples}))
-    loads = [one["load"] for one in samples]
+    settings = result["settings"]
+    used, (low, high) = ", ".join(LINKS[name] for name in settings["links"]), settings["load"]
     opening = paragraph(
         measured(result, versions_of(result)),
-        f"Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; records of 1,000 bytes,",
+        f"Link: {used}; {settings['brokers']} brokers, -Xmx{settings['heap']} each; records of 1,000 bytes,",
         "batches sent at 500,000 bytes or after 100 ms. Load average:",
-        f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f}.",
+        f"{low:.1f} to {high:.1f}.",
         *(f"Not measured: {peer} ({reason})." for peer, reason in settings["missing"].items()),
     )
     headings = (
@@ -132,8 +97,7 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     opening = paragraph(
         "This page compares producers that may have several requests in flight, over long round",
         "trips: batchval, Java's, librdkafka, franz-go and four versions of sarama before Apache",
-        "Kafka; then one connection of `batchval.network` alone. The bound of one partition is",
-        "requests in flight × bytes of a batch / round trip.",
+        "Kafka. The bound of one partition is requests in flight × bytes of a batch / round trip.",
         how("pipelining"),
     )
     reading = paragraph(
@@ -148,10 +112,4 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         "## Producers",
         producers(results["pipelining-table"]),
         reading,
-        "## One connection",
-        "### A broker that checks the order and answers at once",
-        one_connection(results["pipelining"]),
-        paragraph("At 1 ms the process that carries the packets of the link is the bound."),
-        "### Apache Kafka",
-        one_connection(results["pipelining-kafka"]),
     )

@@ -1,4 +1,4 @@
-"""The page of bench/proxy: the gate and other proxies, and gate and broker at a fixed rate."""
+"""The page of bench/proxy: the gate and other proxies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
 
 TITLE = "The gate"
-ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy; gate and broker at a fixed rate"
-COMMAND = ""  # several
-SOURCES = ("proxy", "ingress")
+ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy"
+COMMAND = 'make bench-proxy PROXY_BENCH="--write --kroxylicious FOLDER --kafka-proxy PROGRAM"'
+SOURCES = ("proxy",)
 
 NAMES = {
     "direct": "without a proxy",
@@ -21,16 +21,7 @@ NAMES = {
     "kroxylicious": "Kroxylicious, no filter",
     "kroxylicious validating": "Kroxylicious with RecordValidation",
 }
-METADATA = "Metadata, 600 partitions"
 COMPRESSED = ("off", "validating", "trust", "audit")
-INGRESS = {
-    "straight": "clients to the broker",
-    "off": "gate, validation off",
-    "validating": "gate, validating",
-    "audited": "gate, claims audited",
-    "two gates": "two gates, the first makes claims",
-}
-
 Taken = dict[str, dict[str, list[dict[str, Any]]]]
 
 
@@ -196,60 +187,17 @@ def proxy_body(result: dict[str, Any]) -> str:
         load_of(settings["load"]) if "load" in settings else "",
         f"Not in this run: {missing}." if missing else "",
     )
-    rewriting = samples.middle(METADATA, "validating", "us")
-    metadata = f"Rewriting the addresses of a Metadata response with 600 partitions: {number(rewriting)} µs."
     return page(
         opening,
         setting,
         "## Proxies, uncompressed Produce requests",
         proxies(samples),
-        metadata if rewriting is not None else "",
         *tls(samples),
         *compressed(samples, result["loads"]),
         *memory(result["memory"]),
     )
 
 
-def _share(rounds: list[dict[str, Any]], name: str) -> str:
-    values = [one["cpu"][name] for one in rounds if name in one["cpu"]]
-    if not values:
-        return ""
-    return f"{statistics.median(values):.0%} ± {(max(values) - min(values)) / 2 * 100:.0f}"
-
-
-def ingress_body(result: dict[str, Any]) -> str:
-    """Return the part about gate and broker at a fixed rate."""
-    settings, rows = result["settings"], []
-    for codec, ways in result["samples"].items():
-        for way, rounds in ways.items():
-            together = statistics.median(sum(one["cpu"].values()) for one in rounds)
-            speed = statistics.median(one["mb_a_second"] for one in rounds)
-            paths = [
-                sum(one["paths"].get(path, 0) for one in rounds) for path in ("claims", "shallow")
-            ]
-            by_claims = f"{paths[0] / sum(paths):.1%}" if paths[0] else ""
-            shares = [_share(rounds, name) for name in ("first gate", "gate", "broker")]
-            rows.append(
-                [codec, INGRESS[way], *shares, f"{together:.0%}", f"{speed:.1f}", by_claims]
-            )
-    opening = paragraph(
-        f"CPU of gate and broker, as a share of one core, at {settings['mb']:g} MB/s of",
-        "compressed Produce requests.",
-        measured(result, f"Apache Kafka {settings['kafka']} ({settings['jvm']})"),
-        f"{settings['rounds']} rounds of {settings['seconds']:g} s after {settings['settle']:g}",
-        "s, medians, ± half their range.",
-        load_of(settings["load"]),
-        how("gate-and-broker-at-a-fixed-rate"),
-    )
-    scope = paragraph(
-        "With audited claims the gate decompresses one batch in a thousand. The broker is an",
-        "unchanged Apache Kafka: it reads no claims and decompresses every batch, so claims do",
-        "not change its figures.",
-    )
-    headings = ("codec", "path", "first gate", "gate", "broker", "together", "MB/s", "by claims")
-    return page("## Gate and broker at a fixed rate", opening, table(headings, rows), scope)
-
-
 def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
-    return page(proxy_body(results["proxy"]), ingress_body(results["ingress"]))
+    return proxy_body(results["proxy"])

@@ -16,11 +16,6 @@ def of_groups(rows: Rows, *groups: str) -> Rows:
     return [row for row in rows if row["group"] in groups]
 
 
-def _note(row: dict[str, Any]) -> str:
-    """Return what a bench remarked, without what it says of goals."""
-    return "" if row["note"].startswith("target") else str(row["note"])
-
-
 def ratios(rows: Rows, ours: str, other: str) -> str:
     """Return a table of two times in microseconds and their ratio; nothing without rows."""
     if not rows:
@@ -36,7 +31,7 @@ def ratios(rows: Rows, ours: str, other: str) -> str:
                 f"{number(row['value'])}×",
                 f"{number(row['median_value'])}×" if row["median_value"] is not None else "",
                 percent(row["spread"]),
-                _note(row),
+                row["note"],
             )
             for row in rows
         ),

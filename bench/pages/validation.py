@@ -6,21 +6,19 @@ from typing import Any
 
 from bench.pages import Result, tables
 from bench.pages.text import (
-    date_of,
     how,
     load_of,
     measured,
     number,
     page,
     paragraph,
-    percent,
     table,
 )
 
 TITLE = "Validation of record batches"
-ABOUT = "batchval, Kafka's LogValidator, three Kafka clients and a C prototype on the same batches"
+ABOUT = "batchval, Kafka's LogValidator and three Kafka clients on the same batches"
 COMMAND = "make bench"
-SOURCES = ("validation", "prototype")
+SOURCES = ("validation",)
 
 SHAPES = ("1-100", "100-100", "100-1000")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -54,11 +52,6 @@ AGAINST_KAFKA = (
         ("magic 1 vs Kafka (no target)",),
     ),
 )
-#: groups of rows whose ratio is batchval's time over the other's: title, the other, group
-OVER_OTHERS = (
-    ("batchval over the decompressor alone", "decompressor", "over the decompressor alone"),
-    ("batchval's inflate over libdeflate", "libdeflate", "own inflate over libdeflate (no target)"),
-)
 
 
 def versions(machine: dict[str, Any]) -> str:
@@ -81,9 +74,6 @@ def setting(machine: dict[str, Any]) -> str:
         load_of(machine["load_before_and_after"]),
         f"The measured processes ran at nice {machine['nice']}." if machine.get("nice") else "",
     ]
-    for only, rounds in machine.get("repeated", {}).items():
-        names = only.removeprefix("cells=").replace(",", ", ")
-        parts.append(f"{rounds} more rounds of {names}.")
     parts += [f"Not measured: {name} ({reason})." for name, reason in machine["missing"].items()]
     return paragraph(*parts)
 
@@ -106,58 +96,31 @@ def kafka_parts(rows: tables.Rows) -> list[str]:
     return ["## batchval and Kafka's LogValidator", text, *parts]
 
 
-def prototype_parts(result: Result) -> list[str]:
-    """Return the table of the C prototype, which later commits do not have, and where it is."""
-    commit = result["machine"]["commit"]
-    text = (
-        f"Measured on {date_of(result)} at commit `{commit}`, which has the prototype's source:\n"
-        f"`git show {commit}:bench/validation/prototype/ORIGIN.md`. To measure it again, check out\n"
-        'that commit and run `make bench BENCH="--peers native,prototype"`.'
-    )
-    found = tables.ratios(result["rows"], "batchval", "C prototype")
-    return ["### batchval over the C prototype", text, found]
+def other_parts(rows: tables.Rows) -> list[str]:
+    """Return the smallest batch, and the allocator calls."""
+    parts = []
+    if small := tables.of_groups(rows, "180-byte batches, 100 a call, ns"):
+        named = ((row["name"], number(row["value"])) for row in small)
+        parts += ["## A batch of 180 bytes, 100 per call", table(("", "ns"), named)]
+    group = "allocator calls a batch beyond the result"
+    if counted := tables.allocator(tables.of_groups(rows, group)):
+        parts += ["## Allocator calls", counted]
+    return parts
 
 
-def other_parts(rows: tables.Rows, prototype: Result | None = None) -> list[str]:
-    """Return the tables whose ratio is batchval's time over another's, and the smallest batch.
-
-    ``prototype`` is the saved result of the C prototype.
-    """
-    parts = prototype_parts(prototype) if prototype else []
-    for title, other, group in OVER_OTHERS:
-        found = tables.of_groups(rows, group)
-        if found:
-            parts += [f"### {title}", tables.ratios(found, "batchval", other)]
-    small = tables.of_groups(rows, "180-byte batches, 100 a call, ns")
-    if small:
-        named = ((row["name"], number(row["value"]), row["note"]) for row in small)
-        parts += ["### A batch of 180 bytes, 100 per call", table(("", "ns", "comparison"), named)]
-    checksums = tables.of_groups(rows, "CRC32C")
-    if checksums:
-        named = (
-            (row["name"], f"{number(row['value'])}×", percent(row["spread"]), row["note"])
-            for row in checksums
-        )
-        parts += ["### CRC-32C", table(("", "ratio", "spread", "comparison"), named)]
-    counted = tables.allocator(tables.of_groups(rows, "allocator calls a batch beyond the result"))
-    if not parts and not counted:
-        return []
-    return ["## Other comparisons", "Below 1, batchval is faster.", *parts, counted]
-
-
-def body(result: Result, prototype: Result | None = None) -> str:
+def body(result: Result) -> str:
     """Return everything under the title."""
     machine = result["machine"]
     opening = paragraph(
-        "This page compares the time that batchval, Apache Kafka's LogValidator, three Kafka",
-        "clients and a C prototype need for one record batch.",
+        "This page compares the time that batchval, Apache Kafka's LogValidator and three Kafka",
+        "clients need for one record batch.",
         measured(result, versions(machine)),
         how("validation"),
     )
     parts = [opening, setting(machine), *kafka_parts(result["rows"])]
-    return page(*parts, *other_parts(result["rows"], prototype), MORE)
+    return page(*parts, *other_parts(result["rows"]), MORE)
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
-    return body(results["validation"], results["prototype"])
+    return body(results["validation"])

@@ -6,7 +6,7 @@ same topic, in turns.
 A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page
 cache. Everybody's clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts
 with its first records. The C loop runs twice, with librdkafka's defaults and without the sleep of a
-full queue; held against is the faster. "fetch and drop" reads nothing: it shows what this broker
+full queue. "fetch and drop" reads nothing: it shows what this broker
 and this machine's loopback give one connection, and four.
 """
 
@@ -19,31 +19,14 @@ from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
-from bench.perf_tools.perf_bench import Command, Run
+from bench.perf_tools.perf_bench import Command
 from tests.support.topics import make_topic
 
 TOPIC, PARTITIONS = "perf-consume", 12
 FETCHED = re.compile(r"^(?:[^,]+, ){4}(\d+), (?:[^,]+, ){4}([\d.]+)$", re.MULTILINE)
-BEST = "librdkafka, a loop of C, the faster"
-GAIN, GAIN_OF_DROPS = "four threads over one, headers", "four connections over one, dropped"
 BENCH = perf_bench.Bench(
     section="perf-consume",
     clients=page.CONSUMERS,
-    targets=[
-        ("headers 1", "java", "rate", None),
-        ("headers 1", "loop of drops 1", "rate", 0.85),
-        ("headers 4", "headers 1", "rate", None),
-        (
-            "loop of drops 4",
-            "loop of drops 1",
-            "rate",
-            None,
-        ),  # what four connections can be over one
-        (GAIN, GAIN_OF_DROPS, "rate", 0.9),
-        ("records 1", BEST, "rate", 2.2),
-        ("loop of drops 1", BEST, "rate", None),  # what the records can be over it
-        ("records 1", "loop of drops 1", "rate", None),
-    ],
     records=4_000_000,
     quick_records=200_000,
     doc=__doc__,
@@ -101,25 +84,10 @@ def rate_of(stdout: str, records: int) -> float | None:
     return None if match is None or int(match[1]) < records else float(match[2])
 
 
-def with_derived(found: dict[str, list[Run]]) -> dict[str, list[Run]]:
-    """Add, round by round, the faster of the two C loops, and the gain of four threads over one."""
-    derived: dict[str, list[Run]] = {}
-    if "loop" in found and "loop tuned" in found:
-        pairs = zip(found["loop"], found["loop tuned"], strict=True)
-        derived[BEST] = [max(pair, key=lambda run: run["rate"]) for pair in pairs]
-    for name, kind in ((GAIN, "headers"), (GAIN_OF_DROPS, "loop of drops")):
-        if f"{kind} 1" in found and f"{kind} 4" in found:
-            pairs = zip(found[f"{kind} 4"], found[f"{kind} 1"], strict=True)
-            derived[name] = [{"rate": four["rate"] / one["rate"]} for four, one in pairs]
-    return found | derived
-
-
 def main(argv: list[str] | None = None) -> int:
     options = BENCH.arguments(argv)
     result = BENCH.measure(options, fill, commands, rate_of)
-    result["verdicts"] = BENCH.assess(with_derived(result["runs"]))
-    text = f"{page.consume(result)}\n{BENCH.goals(result)}"
-    runs.finish(options, BENCH.section, result, text)
+    runs.finish(options, BENCH.section, result, page.consume(result))
     return 0
 
 

@@ -1,8 +1,7 @@
-"""The broker, turns, ratios and tables of the benches of ``perf produce`` and ``perf consume``.
+"""The broker and the turns of the benches of ``perf produce`` and ``perf consume``.
 
-A bench names its commands (one client each), says how a client's output is read, and which client
-is held against which; every run has the client's rate and what a million records cost the client
-and the broker in CPU time.
+A bench names its commands (one client each), and says how a client's output is read; every run has
+the client's rate and what a million records cost the client and the broker in CPU time.
 """
 
 from __future__ import annotations
@@ -10,21 +9,21 @@ from __future__ import annotations
 import argparse
 import compileall
 import contextlib
+import json
 import os
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import runs
-from bench.validation import librdkafka
+from bench.validation import native
 from tests.interop.kafka_broker import (
     KAFKA_VERSION,
     TOOLS_VERSION,
@@ -50,13 +49,10 @@ Command = tuple[list[str], int]  # and how many records it moves in all
 
 @dataclass(frozen=True)
 class Bench:
-    """One of the two: its result in bench/results, its clients by name, its goals."""
+    """One of the two: its result in bench/results, its clients by name, its records."""
 
     section: str
     clients: Mapping[str, str]
-    targets: Sequence[
-        tuple[str, str, str, float | None]
-    ]  # who, over whom, "rate" (at least) or "cpu" (at most)
     records: int
     quick_records: int
     doc: str | None
@@ -100,14 +96,16 @@ class Bench:
             every = commands(broker.bootstrap, options.records)
             for _ in range(WARM_UPS if not options.quick else 1):
                 run_once("loop", every["loop"], rate_of, broker.process.pid)
-            found: dict[str, list[Run]] = {name: [] for name in every if name in options.only}
-            for number in range(options.rounds):
-                for name, samples in found.items():
-                    run = run_once(name, every[name], rate_of, broker.process.pid)
-                    samples.append(run)
-                    time.sleep(2)  # what is no longer kept goes
-                    line = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
-                    runs.tell(line)
+            pid = broker.process.pid
+
+            def way(name: str) -> Callable[[], Run]:
+                return lambda: run_once(name, every[name], rate_of, pid)
+
+            found = runs.in_turns(
+                {name: way(name) for name in every if name in options.only},
+                options.rounds,
+                seen=lambda _, run: f"{run['rate']:,.0f} records/s",
+            )
         return {
             **runs.head(),
             "versions": {"Kafka": KAFKA_VERSION, "Kafka's tools": TOOLS_VERSION},
@@ -117,32 +115,6 @@ class Bench:
             "log": "memory" if folder.parent == MEMORY else "disk",
             "runs": found,
         }
-
-    def assess(self, found: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
-        """Return the ratios round by round."""
-        verdicts: list[dict[str, Any]] = []
-        for who, whom, what, target in self.targets:
-            if who not in found or whom not in found:
-                continue
-            ratios = [a[what] / b[what] for a, b in zip(found[who], found[whom], strict=True)]
-            middle, spread = statistics.median(ratios), runs.spread(ratios)
-            better = "lower" if what == "cpu" else "higher"
-            row = {"who": who, "whom": whom, "what": what, "target": target, "ratio": middle}
-            verdict = runs.verdict(middle, target, better, spread) or "reported"
-            verdicts.append(row | {"spread": spread, "verdict": verdict})
-        return verdicts
-
-    def goals(self, result: dict[str, Any], more: Sequence[Sequence[str]] = ()) -> str:
-        """Return the ratios, ``more`` rows, and their internal goals."""
-        rows = []
-        for one in result["verdicts"]:
-            sign = "≤" if one["what"] == "cpu" else "≥"
-            goal = "" if one["target"] is None else f"{sign} {one['target']:g}"
-            what = "CPU a record, " if one["what"] == "cpu" else ""
-            names = (self.clients.get(one[key], one[key]) for key in ("who", "whom"))
-            figures = f"{one['ratio']:.2f}", f"{one['spread']:.0%}", one["verdict"]
-            rows.append((f"{what}{' over '.join(names)}", goal, *figures))
-        return runs.goals(("", "goal", "measured", "spread", ""), [*rows, *more])
 
 
 @contextlib.contextmanager
@@ -162,41 +134,27 @@ def log_folder() -> Iterator[Path]:
 
 
 def own(verb: str, bootstrap: str, topic: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "batchval",
-        "perf",
-        verb,
-        "--bootstrap-server",
-        bootstrap,
-        "--topic",
-        topic,
-    ]
+    """Return the command of perf produce or perf consume."""
+    command = [sys.executable, "-m", "batchval", "perf", verb, "--bootstrap-server", bootstrap]
+    return [*command, "--topic", topic]
 
 
 def java(tool: str, bootstrap: str, topic: str) -> list[str]:
     """Return the command that runs the tool as Kafka's scripts do: server JIT and G1."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     command = [find_java(), "-Xmx1g", "-server", "-XX:+UseG1GC", quiet, "-cp", classpath("tools")]
-    return [
-        *command,
-        f"org.apache.kafka.tools.{tool}",
-        "--bootstrap-server",
-        bootstrap,
-        "--topic",
-        topic,
-    ]
+    command += [f"org.apache.kafka.tools.{tool}", "--bootstrap-server", bootstrap]
+    return [*command, "--topic", topic]
 
 
 def c_loop(name: str, bootstrap: str, topic: str) -> list[str]:
     """Return the command of this C program, which uses librdkafka."""
-    return [built(name), str(librdkafka.library()), bootstrap, topic]
+    return [built(name), str(native.library()), bootstrap, topic]
 
 
 def built(name: str) -> str:
     """Build the C program of this name and return its path."""
-    return str(librdkafka.built(HERE / f"{name}.c"))
+    return str(native.rdkafka_program(HERE / f"{name}.c"))
 
 
 def run_once(
@@ -206,31 +164,28 @@ def run_once(
     records.
     """
     words, records = command
-    before, broker_before, began = (
-        resource.getrusage(resource.RUSAGE_CHILDREN),
-        runs.cpu_s(broker),
-        time.monotonic(),
-    )
+    before, broker_before = resource.getrusage(resource.RUSAGE_CHILDREN), runs.cpu_s(broker)
     done = subprocess.run(
         words, capture_output=True, text=True, cwd=runs.ROOT, timeout=600, check=False
     )
-    took = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(f"{name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    if name.startswith("loop"):  # RECORDS SECONDS …
+    rate = rate_of(done.stdout, records)
+    if name.startswith("loop") and done.stdout.startswith("{"):  # produce_loop.c
+        found = json.loads(done.stdout)
+        rate = found["records"] / found["seconds"]
+    elif name.startswith("loop"):  # RECORDS SECONDS …
         count, seconds = done.stdout.split()[:2]
-        rate: float | None = int(count) / float(seconds)
-    else:
-        rate = rate_of(done.stdout, records)
+        rate = int(count) / float(seconds)
     if rate is None:
         raise SystemExit(
             f"{name}: no line of totals, or fewer records than asked for\n{done.stdout}{done.stderr}"
         )
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    time.sleep(2)  # what the topic no longer keeps goes
     return {
         "rate": rate,
         "cpu": cpu / records * 1e6,
         "broker_cpu": (runs.cpu_s(broker) - broker_before) / records * 1e6,
-        "seconds": took,
     }

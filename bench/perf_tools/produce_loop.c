@@ -1,59 +1,82 @@
-/* librdkafka's way to send from C: rd_kafka_produce in a loop, a stamp of the monotonic clock in
- * each message's opaque, the latency of each taken in the delivery report.
+/* A fixed number of records through librdkafka's C API, acknowledged one by one; one line of JSON.
+ * A stamp of the monotonic clock is in each message's opaque, the latency of each is taken in the
+ * delivery report.
  *
- *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]
+ *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS PARTITION PARTITIONS [NAME=VALUE...]
  *
- * Prints one line at the end: records seconds p50_us p99_us version */
+ * PARTITION -1: round robin over PARTITIONS. */
 #include "rdkafka.h"
 
-enum { PRODUCER = 0, COPY = 2 };
+enum { PRODUCER = 0, COPY = 2, QUEUE_FULL = -184 };
 
+static const char *(*words)(int);
+static long done, failed, highest, widest;
 static int64_t *latencies;
-static long done, failed;
+static const char *why = "";
 
 static void delivered(void *client, const message *m, void *opaque) {
     (void)client, (void)opaque;
-    if (m->err) failed++;
     latencies[done++] = now_us() - (int64_t)(intptr_t)m->own;
+    if (m->err) {
+        failed++;
+        why = words(m->err);
+    }
 }
 
-static int ascending(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+/* Requests written and not yet answered, of every broker; a bootstrap connection has none while records are sent. */
+static int on_statistics(void *client, char *json, size_t size, void *opaque) {
+    static const char word[] = "\"waitresp_cnt\":";
+    long total = 0;
+    (void)client, (void)size, (void)opaque;
+    for (const char *at = json; (at = strstr(at, word)) != NULL;) {
+        at += sizeof word - 1;
+        long open = strtol(at, NULL, 10);
+        total += open;
+        highest = open > highest ? open : highest;
+    }
+    widest = total > widest ? total : widest;
+    return 0;
 }
 
 int main(int count, char **argv) {
-    open_library(count, argv, 6, "produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE");
+    char value[1000];
+    open_library(count, argv, 7,
+                 "produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS PARTITION PARTITIONS");
     void (*on_delivery)(void *, void (*)(void *, const message *, void *)) = symbol("rd_kafka_conf_set_dr_msg_cb");
+    void (*on_stats)(void *, int (*)(void *, char *, size_t, void *)) = symbol("rd_kafka_conf_set_stats_cb");
     void *(*topic_new)(void *, const char *, void *) = symbol("rd_kafka_topic_new");
     int (*produce)(void *, int32_t, int, void *, size_t, const void *, size_t, void *) = symbol("rd_kafka_produce");
+    int (*last_error)(void) = symbol("rd_kafka_last_error");
     int (*poll)(void *, int) = symbol("rd_kafka_poll");
+    words = symbol("rd_kafka_err2str");
 
+    long records = atol(argv[4]);
+    int partition = atoi(argv[5]), partitions = atoi(argv[6]);
     void *conf = configuration(argv[2]);
     on_delivery(conf, delivered);
-    void *client = new_client(PRODUCER, conf, argv + 6, count - 6);
+    on_stats(conf, on_statistics);
+    void *client = new_client(PRODUCER, conf, argv + 7, count - 7);
     void *topic = topic_new(client, argv[3], NULL);
-
-    long records = atol(argv[4]), size = atol(argv[5]);
-    char *value = malloc((size_t)size + 1);
+    for (size_t i = 0; i < sizeof value; i++) value[i] = (char)('a' + i % 26);
     latencies = malloc((size_t)(records + 1) * sizeof *latencies);
-    if (!value || !latencies) return 2;
-    for (long i = 0; i < size; i++) value[i] = (char)('A' + i * 7 % 26);
+    if (!latencies) return 2;
     int64_t began = now_us();
     for (long i = 0; i < records; i++) {
-        while (produce(topic, -1, COPY, value, (size_t)size, NULL, 0, (void *)(intptr_t)now_us())) poll(client, 10);
-        if (!(i & 255)) poll(client, 0);
+        int32_t to = partition >= 0 ? partition : (int32_t)(i % partitions);
+        while (produce(topic, to, COPY, value, sizeof value, NULL, 0, (void *)(intptr_t)now_us())) {
+            if (last_error() != QUEUE_FULL) return fprintf(stderr, "%s\n", words(last_error())), 1;
+            poll(client, 10);
+        }
+        if ((i & 127) == 0) poll(client, 0);
     }
     for (int64_t last = now_us(), before = 0; done < records;) {
-        poll(client, 100);
+        poll(client, 50);
         if (done > before) last = now_us(), before = done;
         if (now_us() - last > 60000000) return fprintf(stderr, "no answer for 60 s\n"), 1;
     }
-    double seconds = (double)(now_us() - began) / 1e6;
-    if (failed) return fprintf(stderr, "%ld records failed\n", failed), 1;
-    qsort(latencies, (size_t)records, sizeof *latencies, ascending);
-    printf("%ld %.6f %lld %lld %s\n", records, seconds, (long long)latencies[records / 2],
-        (long long)latencies[(long)((double)records * 0.99)], version());
+    double took = (double)(now_us() - began) / 1e6;
+    printf("{\"records\": %ld, \"failed\": %ld, \"why\": \"%s\", \"seconds\": %.6f, \"in_flight\": %ld, "
+           "\"in_flight_total\": %ld}\n", records, failed, why, took, highest, widest);
     fflush(stdout);
-    _Exit(0);
+    _Exit(failed > 0);
 }

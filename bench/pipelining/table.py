@@ -1,54 +1,53 @@
-"""The pipelining table: what producers reach over a long path, and how many requests they have
-under way on the wire.
+"""The pipelining table: what producers reach over a long path, and how many requests they have in
+flight on the wire.
 
 Kafka 4.4.0 runs at the end of a delayed link (table_wire.py); each client sends a fixed number of
 records of 1,000 bytes, flushed at 500,000 bytes or 100 ms, and waits for all answers.
 
-    python -m bench pipelining [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
-        [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --write] [--report-only]
-
-The samples of a commit are kept, so a table can be made in pieces; --report-only --write saves it.
-Samples of --quick and of --link relay are kept in files of their own.
+    python -m bench pipelining [--rtt 1 70 140] [--cells one one-1 large acks0 many long]
+        [--peers batchval Java …] [--rounds 3] [--quick | --write]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from bench import runs
-from bench.pipelining import link as links
-from bench.pipelining import table_figures as figures
+from bench.pages import pipelining as page
+from bench.pipelining import table_cluster
 from bench.pipelining import table_peers as peers
+from bench.pipelining import table_wire as links
 from tests.support.ports import free_port, free_ports
 
-ONE, MANY, PARTITIONS = "pipeline-1", "pipeline-128", 128
+ONE, MANY, PARTITIONS = table_cluster.ONE, table_cluster.MANY, table_cluster.PARTITIONS
 BATCH, LARGE, LINGER_MS = 500_000, 1_000_000, 100
-CELLS = {  # partitions, acks, cap, batch, TLS
-    "one": (1, -1, 5, BATCH, False),
-    "one-1": (1, -1, 1, BATCH, False),
-    "large": (1, -1, 5, LARGE, False),
-    "acks0": (1, 0, 5, BATCH, False),
-    "many": (PARTITIONS, -1, 5, BATCH, False),
-    "tls": (1, -1, 5, BATCH, True),
-    "long": (1, -1, 5, LARGE, False),  # whole runs, in which the start of a connection is little
+CELLS = {  # partitions, acks, limit of requests in flight, batch
+    "one": (1, -1, 5, BATCH),
+    "one-1": (1, -1, 1, BATCH),
+    "large": (1, -1, 5, LARGE),
+    "acks0": (1, 0, 5, BATCH),
+    "many": (PARTITIONS, -1, 5, BATCH),
+    "long": (1, -1, 5, LARGE),  # whole runs, in which the start of a connection is little
 }
-ONLY = {"long": ("batchval", figures.TODAY)}
-LONGEST_PATH_ONLY = ("tls", "long")
+ONLY = {"long": ("batchval", peers.TODAY)}
 #: one request at a time to a partition: fewer records, or they take minutes
 SERIAL = ("sarama 1.30.1", "sarama 1.61.1", "librdkafka idempotent")
+#: what the samples of a row have in common
+KEY = ("cell", "rtt_ms", "congestion", "peer")
+TIMEOUT_S = 240
+
+Sample = dict[str, Any]
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Parse the options."""
     look = "few records, one round: a look, no result"
     parser = runs.parser(__doc__, rounds=3, quick=look, out="pipelining-table")
     add = parser.add_argument
@@ -61,10 +60,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--peers", nargs="+", choices=every, default=every, metavar="PEER", help=peers_help)
     add("--brokers", type=int, default=5, help="Brokers; a relay has one (default: 5).")
     add("--heap", default="256m", help="Heap of a broker (default: 256m).")
-    links.add_options(parser)
-    add("--nice", type=int, default=0, help="Priority of the clients (negative: root).")
-    add("--fresh", action="store_true", help="Forget the samples of earlier runs.")
-    add("--report-only", action="store_true", help="Measure nothing, write what is kept.")
+    default = "tun" if links.is_possible() else "relay"
+    link = "TUN devices between network namespaces (root), or a relay (default: tun if possible)."
+    add("--link", choices=("tun", "relay"), default=default, help=link)
+    congestion = "Congestion control of every connection over the link (default: cubic)."
+    add("--congestion", default="cubic", help=congestion)
     options = runs.parse(parser, argv, needs, ("rtt", "cells", "peers", "brokers", "rounds"))
     if options.quick:
         options.rounds = 1
@@ -75,119 +75,57 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def needs(options: argparse.Namespace) -> str:
     """Return what a run lacks that is to be saved."""
-    if not options.report_only:
-        return links.needs(options.link)
-    counts = Counter(
-        (one["cell"], one["rtt_ms"], one["peer"])
-        for one in kept(options)
-        if one["congestion"] == "cubic" and one["link"] == "tun"
-    )
-    fewest = min((counts[one] for one in wanted(options, options.peers)), default=0)
-    if fewest >= options.rounds:
-        return ""
-    return f"{options.rounds} samples of each cell and client; of one there are {fewest}"
+    return "TUN devices in network namespaces (root)" if options.link == "relay" else ""
 
 
-def wanted(options: argparse.Namespace, names: Sequence[str]) -> Iterator[tuple[str, float, str]]:
+def wanted(
+    options: argparse.Namespace, missing: dict[str, str]
+) -> Iterator[tuple[str, float, str]]:
     """Yield cell, round trip and client of each run of a round."""
     for rtt_ms in options.rtt:
         for cell in options.cells:
-            if cell in LONGEST_PATH_ONLY and rtt_ms != max(options.rtt):
+            if cell in ONLY and rtt_ms != max(options.rtt):
                 continue
-            for peer in names:
+            for peer in options.peers:
                 exists = (cell, peer) != ("acks0", "librdkafka idempotent")
-                if exists and peer in ONLY.get(cell, names):
+                if exists and peer not in missing and peer in ONLY.get(cell, options.peers):
                     yield cell, rtt_ms, peer
 
 
-def samples_file(options: argparse.Namespace) -> Path:
-    """Return the file of the samples of runs like this one."""
-    kind = ("-quick" if options.quick else "") + ("-relay" if options.link == "relay" else "")
-    out: Path = options.out
-    return out.with_name(f"{out.stem}{kind}.samples.json")
-
-
-def kept(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the samples of earlier runs. Raises SystemExit if another commit was measured."""
-    path = samples_file(options)
-    if options.fresh or not path.exists():
-        return []
-    found: list[dict[str, Any]] = json.loads(path.read_text())
-    others = {str(one.get("commit")) for one in found} - {runs.describe()["commit"]}
-    if others:
-        commits = ", ".join(sorted(others))
-        raise SystemExit(f"{path} is of another commit ({commits}): --fresh forgets its samples")
-    return found
-
-
-class Child:
-    """A process that answers lines of JSON, and ends with its input."""
-
-    def __init__(self, *command: str) -> None:
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=runs.ROOT
-        )
-        self.name = next((word for word in command if word.startswith("bench.")), command[0])
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} ended: see above")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def ask(self, **order: float) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
 @contextlib.contextmanager
-def path(
-    options: argparse.Namespace, certificates: Path
-) -> Iterator[tuple[list[str], Child, dict[str, Any]]]:
-    """Yield (prefix of a client's command, the wire, the cluster's addresses)."""
+def path(options: argparse.Namespace) -> Iterator[tuple[list[str], runs.Child, str]]:
+    """Yield the prefix of a client's command, the wire, and the addresses of the brokers."""
     with contextlib.ExitStack() as stack:
 
-        def child(*command: str) -> Child:
-            started = Child(*command)
-            stack.callback(started.end)
-            return started
+        def child(command: list[str]) -> tuple[runs.Child, dict[str, Any]]:
+            started = runs.Child(command)
+            stack.callback(started.stop)
+            answer = started.answer()
+            if "error" in answer:
+                raise RuntimeError(f"{command[2]}: {answer['error']}")
+            return started, answer
 
-        cluster = runs.program("pipelining.table_cluster", "--certificates", certificates)
-        cluster += ["--brokers", str(options.brokers), "--heap", options.heap]
+        cluster = ["--brokers", options.brokers, "--heap", options.heap]
         if options.link == "tun":
-            ports = [str(9100 + number) for number in range(1, options.brokers + 1)]
+            ports = [9100 + number for number in range(1, options.brokers + 1)]
             words = ("tun", *ports, "--congestion", options.congestion)
-            wire = child(*runs.program("pipelining.table_wire", *words))
-            ends = wire.answer()
-            far = ["ip", "netns", "exec", ends["far"]]
-            prefix = ["ip", "netns", "exec", ends["near"]]
-            brokers = child(*far, *cluster, "--host", links.FAR, "--port", "9100")
+            wire, ends = child(runs.program("pipelining.table_wire", *words))
+            far, prefix = (["ip", "netns", "exec", ends[end]] for end in ("far", "near"))
+            cluster += ["--host", links.FAR, "--port", 9100]
         else:
-            from bench.pipelining.table_cluster import CONTROLLER
-
-            port, broker_port = free_port(), free_ports(CONTROLLER + 2)
-            prefix = []
-            words = ("relay", port, f"127.0.0.1:{broker_port + 1}")
-            wire = child(*runs.program("pipelining.table_wire", *words))
-            wire.answer()
-            brokers = child(*cluster, "--port", str(broker_port), "--advertise", str(port))
-        yield prefix, wire, brokers.answer()
+            port, broker_port = free_port(), free_ports(table_cluster.CONTROLLER + 2)
+            far, prefix, target = [], [], f"127.0.0.1:{broker_port + 1}"
+            wire, _ = child(runs.program("pipelining.table_wire", "relay", port, target))
+            cluster += ["--port", broker_port, "--advertise", port]
+        _, brokers = child([*far, *runs.program("pipelining.table_cluster", *cluster)])
+        yield prefix, wire, brokers["plain"]
 
 
 def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
     """Return a number of records: at least 200 requests with five in flight, in about ten
     seconds.
     """
-    partitions, acks, cap, batch, _ = CELLS[cell]
+    partitions, acks, cap, batch = CELLS[cell]
     if quick:
         return 2_000
     if cell == "long":
@@ -206,39 +144,34 @@ def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
 
 
 def send(
-    options: argparse.Namespace, prefix: list[str], wire: Child, addresses: dict[str, Any], peer: str, cell: str,
-    rtt_ms: float, certificates: Path,
-) -> dict[str, Any]:  # fmt: skip
+    options: argparse.Namespace,
+    prefix: list[str],
+    wire: runs.Child,
+    brokers: str,
+    cell: str,
+    rtt_ms: float,
+    peer: str,
+) -> Sample:
     """Run one client once."""
-    partitions, acks, cap, batch, tls = CELLS[cell]
+    partitions, acks, cap, batch = CELLS[cell]
     count = records(peer, cell, rtt_ms, options.quick)
-    run = peers.Run(
-        brokers=addresses["tls" if tls else "plain"],
-        topic=MANY if partitions > 1 else ONE,
-        records=count,
-        partitions=partitions,
-        acks=acks,
-        cap=cap,
-        batch=50_000 if options.quick else batch,
-        linger_ms=LINGER_MS,
-        certificates=certificates if tls else None,
-    )
-    sample: dict[str, Any] = {"peer": peer, "cell": cell, "rtt_ms": rtt_ms}
-    sample |= {"records": count, "batch": run.batch}
-    sample |= {"congestion": options.congestion, "link": options.link, "brokers": options.brokers}
-    sample |= {"commit": options.commit, "date": runs.now(), "load": runs.load()}
-    command = [
-        *prefix,
-        *(["nice", "-n", str(options.nice)] if options.nice else []),
-        *peers.PEERS[peer](run),
-    ]
-    wire.ask(start=1)
+    batch = 50_000 if options.quick else batch
+    topic = MANY if partitions > 1 else ONE
+    run = peers.Run(brokers, topic, count, partitions, acks, cap, batch, LINGER_MS)
+    sample: Sample = {"peer": peer, "cell": cell, "rtt_ms": rtt_ms, "records": count}
+    sample |= {"batch": batch, "congestion": options.congestion, "load": runs.load()}
+    wire.ask(rtt=rtt_ms, start=1)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=runs.ROOT, timeout=240
+            [*prefix, *peers.PEERS[peer](run)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=runs.ROOT,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return sample | {"error": "not done in four minutes"}
+        return sample | {"error": f"not done in {TIMEOUT_S} s"}
     if acks == 0:  # what left the client may still be on its way
         seen, until = -1, time.monotonic() + 60
         while (now := wire.ask(report=1)["bytes"]) != seen and time.monotonic() < until:
@@ -252,71 +185,97 @@ def send(
         return sample | {"error": output[-1][:300] if output else f"exit code {done.returncode}"}
     if answer["failed"]:
         return sample | {"error": f"{answer['failed']} of {count} failed: {answer.get('why', '')}"}
-    if not tls and not count * 1000 < seen_on_wire["bytes"] < count * 1100 + 200_000:
+    if not count * 1000 < seen_on_wire["bytes"] < count * 1100 + 200_000:
         return sample | {"error": f"{seen_on_wire['bytes']} bytes passed, of {count} records"}
-    return sample | {
-        "seconds": answer["seconds"],
-        "own_in_flight": answer["in_flight"],
-        "wire": seen_on_wire,
-    }
+    return sample | {"seconds": answer["seconds"], "wire": seen_on_wire}
 
 
-def measure(
-    options: argparse.Namespace, samples: list[dict[str, Any]], keep: Path
-) -> dict[str, str]:
-    """Add to the samples, which are kept after each run; return the unavailable peers and why."""
-    missing = peers.build(options.peers)
+def measure(options: argparse.Namespace, missing: dict[str, str]) -> list[Sample]:
+    """Return the samples of all rounds."""
+    samples: list[Sample] = []
     asked = [peer for peer in options.peers if peer not in missing]
-    with tempfile.TemporaryDirectory(prefix="pipelining-") as folder:
-        certificates = Path(folder)
-        with path(options, certificates) as (prefix, wire, addresses):
-            wire.ask(rtt=1)
-            for peer in asked if not options.quick else []:  # warms up brokers and topics
-                send(options, prefix, wire, addresses, peer, "one", 1.0, certificates)
-            for number in range(options.rounds):
-                for cell, rtt_ms, peer in wanted(options, asked):
-                    wire.ask(rtt=rtt_ms)
-                    one = send(options, prefix, wire, addresses, peer, cell, rtt_ms, certificates)
-                    samples.append(one)
-                    keep.write_text(json.dumps(samples, indent=1) + "\n")
-                    runs.tell(f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}")
-    return missing
+    with path(options) as (prefix, wire, brokers):
+        for peer in asked if not options.quick else []:  # warms up brokers and topics
+            send(options, prefix, wire, brokers, "one", 1.0, peer)
+        for number in range(options.rounds):
+            for cell, rtt_ms, peer in wanted(options, missing):
+                one = send(options, prefix, wire, brokers, cell, rtt_ms, peer)
+                samples.append(one)
+                runs.tell(f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}")
+    return samples
 
 
-def summary(sample: dict[str, Any]) -> str:
+def summary(sample: Sample) -> str:
+    """Return a sample as a line of progress."""
     if "error" in sample:
         return str(sample["error"])
     wire = sample["wire"]
-    return (
-        f"{figures.rate(sample):,.0f} records/s, steady {figures.steady(sample) or 0:,.0f}, "
-        f"{wire['requests']} requests, in flight {wire['in_flight']} ({wire['in_flight_total']} in all, "
-        f"own count {sample['own_in_flight']})"
-    )
+    counted = f"in flight {wire['in_flight']} ({wire['in_flight_total']} in all)"
+    return f"{rate(sample):,.0f} records/s, {wire['requests']} requests, {counted}"
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def rate(sample: Sample) -> float:
+    """Return records a second by the client's clock, to the last sent byte without acks."""
+    seconds = sample["wire"]["sending_s"] if sample["cell"] == "acks0" else sample["seconds"]
+    return float(sample["records"] / seconds)
+
+
+def steady(sample: Sample) -> float | None:
+    """Return records a second on the wire between the middle answer and the last but one."""
+    wire = sample["wire"]
+    if not wire.get("steady_bytes_per_s") or sample["cell"] in ("acks0", "many"):
+        return None
+    return float(wire["steady_bytes_per_s"] * sample["records"] / wire["bytes"])
+
+
+def rows(samples: list[Sample], brokers: int) -> list[dict[str, Any]]:
+    """Return one row over all rounds for each value of KEY."""
+    groups: dict[tuple[Any, ...], list[Sample]] = {}
+    for one in samples:
+        groups.setdefault(tuple(one[name] for name in KEY), []).append(one)
+    order = list(page.FLAGS)
+    in_order = sorted(groups.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:3]))
+    return [row(dict(zip(KEY, key, strict=True)), found, brokers) for key, found in in_order]
+
+
+def row(found: dict[str, Any], several: list[Sample], brokers: int) -> dict[str, Any]:
+    """Return the row of these samples, which have the values of ``found`` in common."""
+    cell, good = found["cell"], [one for one in several if "error" not in one]
+    if not good:
+        return found | {"error": several[-1]["error"]}
+    cap, best = CELLS[cell][2], max(rate(one) for one in good)
+    wires = [one["wire"] for one in good]
+    found |= {"rounds": len(good), "brokers": brokers}
+    found |= {"records": max(one["records"] for one in good)}
+    found |= {"max_records_per_s": best, "max_mib_per_s": best * 1000 / 2**20}
+    if even := [value for one in good if (value := steady(one)) is not None]:
+        found["steady_records_per_s"] = statistics.median(even)
+        found["bound_records_per_s"] = cap * good[0]["batch"] / found["rtt_ms"]
+        sizes = [wire["bytes"] / wire["requests"] for wire in wires]
+        found["request_bytes"] = statistics.median(sizes)
+    if cell != "acks0":
+        found["in_flight"] = max(wire["in_flight"] for wire in wires)
+        found["in_flight_total"] = max(wire["in_flight_total"] for wire in wires)
+        found["cap_kept"] = found["in_flight"] <= cap
+    return found
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns the exit code."""
     options = arguments(argv)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    samples = kept(options)
-    head, load = runs.head(), runs.load()
-    options.commit = head["machine"]["commit"]
-    missing = {} if options.report_only else measure(options, samples, samples_file(options))
-    result = {
-        **head,
-        "date": max((one["date"] for one in samples), default=head["date"]),
-        "settings": {"missing": missing, "load": [load, runs.load()], "heap": options.heap},
-        "versions": {
-            "Kafka": "4.4.0",
-            "Java": "4.3.1",
-            "franz-go": peers.FRANZ,
-            "librdkafka": peers.librdkafka_version(),
-        },
-        "rows": figures.rows(samples),
-        "samples": samples,
-    }
-    result["figures"] = figures.rated(result["rows"])
-    text = figures.markdown(result)
-    runs.finish(options, "pipelining-table", result, text)
+    missing = peers.build(options.peers)
+    samples = measure(options, missing)
+    loads = [one["load"] for one in samples]
+    settings = {"missing": missing, "heap": options.heap, "links": [options.link]}
+    settings |= {"brokers": options.brokers}
+    settings |= {"load": [min(loads, default=0.0), max(loads, default=0.0)]}
+    versions = {"Kafka": "4.4.0", "Java": "4.3.1", "librdkafka": peers.librdkafka_version()}
+    result = {**runs.head(), "settings": settings, "versions": versions}
+    result["rows"] = rows(samples, options.brokers)
+    runs.finish(options, "pipelining-table", result, page.producers(result), {"samples": samples})
     return int(any("error" in one for one in samples))
 
 

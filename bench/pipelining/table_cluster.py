@@ -1,9 +1,8 @@
 """Apache Kafka 4.4.0, one broker or several, with the topics of the table.
 
 Prints one line of JSON when they are ready, ends with its input. Node 1 is the controller, too.
-Each broker has a plain listener and one for TLS that wants a client's certificate. The processes'
-own compilers are on (the tests' brokers stop at the first); socket buffers are the kernel's to
-choose.
+The processes' own compilers are on (the tests' brokers stop at the first); socket buffers are the
+kernel's to choose.
 """
 
 from __future__ import annotations
@@ -12,23 +11,14 @@ import argparse
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-import trustme
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.topics import make_topic
 
 ONE, MANY = "pipeline-1", "pipeline-128"
 PARTITIONS = 128
-#: above the port of a broker: its TLS listener, its controller
-TLS, CONTROLLER = 10, 20
+#: above the port of a broker: its controller
+CONTROLLER = 20
 KEEP = {  # a table's runs write more than a disk wants to keep
     "log.segment.bytes": 32 << 20,
     "log.retention.bytes": 64 << 20,
@@ -37,27 +27,11 @@ KEEP = {  # a table's runs write more than a disk wants to keep
 }
 
 
-def certificates(folder: Path, host: str) -> None:
-    """Write ca.pem, and NAME.pem, NAME.key and NAME-both.pem (for Java) for client and brokers."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    for name, names in (("broker", (host, "localhost")), ("client", ("client.example",))):
-        leaf = authority.issue_cert(*names)
-        chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
-        key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        (folder / f"{name}.pem").write_bytes(chain)
-        (folder / f"{name}.key").write_bytes(pem)
-        (folder / f"{name}-both.pem").write_bytes(pem + chain)
-
-
-def broker(
-    number: int, options: argparse.Namespace, folder: Path, first: KafkaBroker | None
-) -> KafkaBroker:
+def broker(number: int, options: argparse.Namespace, first: KafkaBroker | None) -> KafkaBroker:
     """Return a broker that is not started yet."""
-    plain, secure, controller = (options.port + above + number for above in (0, TLS, CONTROLLER))
+    plain, controller = (options.port + above + number for above in (0, CONTROLLER))
     voter = f"1@{options.host}:{options.port + CONTROLLER + 1}"
-    listeners = f"PLAINTEXT://{options.host}:{plain},SSL://{options.host}:{secure}"
+    listeners = f"PLAINTEXT://{options.host}:{plain}"
     settings = {
         **KEEP,
         "node.id": number,
@@ -67,12 +41,7 @@ def broker(
         "advertised.listeners": listeners
         if options.advertise is None
         else listeners.replace(str(plain), options.advertise),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
-        "ssl.client.auth": "required",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": folder / "ca.pem",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": folder / "broker-both.pem",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
     return KafkaBroker(
         port=plain,
@@ -90,21 +59,15 @@ def main() -> None:
         "--port",
         type=int,
         required=True,
-        help=f"brokers listen on the next, TLS is {TLS} above, the controller {CONTROLLER}",
+        help=f"brokers listen on the next, the controller {CONTROLLER} above",
     )
     parser.add_argument("--brokers", type=int, default=5)
     parser.add_argument("--heap", default="256m")
     parser.add_argument("--advertise", metavar="PORT", help="of a relay, in place of the plain one")
-    parser.add_argument("--certificates", type=Path, required=True)
     options = parser.parse_args()
     KafkaBroker.host = options.host
-    options.certificates.mkdir(parents=True, exist_ok=True)
-    certificates(options.certificates, options.host)
-    brokers = [broker(1, options, options.certificates, None)]
-    brokers += [
-        broker(number, options, options.certificates, brokers[0])
-        for number in range(2, options.brokers + 1)
-    ]
+    brokers = [broker(1, options, None)]
+    brokers += [broker(number, options, brokers[0]) for number in range(2, options.brokers + 1)]
     try:
         with ThreadPoolExecutor(len(brokers)) as pool:
             list(pool.map(KafkaBroker.start, brokers))
@@ -121,8 +84,7 @@ def main() -> None:
             if options.advertise is None
             else through_relay
         )
-        secure = ",".join(f"{options.host}:{one.port + TLS}" for one in brokers)
-        print(json.dumps({"plain": plain, "tls": secure}), flush=True)
+        print(json.dumps({"plain": plain}), flush=True)
         sys.stdin.read()
     finally:
         for one in reversed(brokers):

@@ -1,7 +1,7 @@
 """The clients of the table: to build each, to call it, and to read its output.
 
 Every one sends a fixed number of records of 1,000 bytes and waits for all their acknowledgements.
-The Go and C programs in peers/ are built once for each release; Java's is Kafka's own
+sarama.go is built once for each release; librdkafka's is produce_loop.c, Java's is Kafka's own
 ProducerPerformance.
 """
 
@@ -12,20 +12,19 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.validation import librdkafka as rdkafka
-from bench.validation.librdkafka import Missing
+from bench.perf_tools import perf_bench
+from bench.validation.native import Missing
+from tests.interop import kafka_broker
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILT = ROOT / "build" / "peers"
 
-FRANZ = "v1.22.2"
 BUFFER = 256 << 20
 SARAMA = {  # the last before pipelining, the first with it, the last that kept it, today's
     "1.30.1": "github.com/Shopify/sarama",
@@ -33,6 +32,9 @@ SARAMA = {  # the last before pipelining, the first with it, the last that kept 
     "1.47.0": "github.com/IBM/sarama",
     "1.61.1": "github.com/IBM/sarama",
 }
+
+
+TODAY = "sarama 1.61.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,6 @@ class Run:
     cap: int
     batch: int  # bytes
     linger_ms: int = 100
-    certificates: Path | None = (
-        None  # folder of ca.pem, client.pem, client.key, client-both.pem: TLS
-    )
 
 
 def tool(name: str) -> str:
@@ -63,69 +62,30 @@ def tool(name: str) -> str:
 
 
 def batchval(run: Run) -> list[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "batchval",
-        "perf",
-        "produce",
-        "--bootstrap-server",
-        run.brokers,
-    ]
-    command += [
-        "--topic",
-        run.topic,
-        "--num-records",
-        str(run.records),
-        "--record-size",
-        "1000",
-        "--throughput",
-        "-1",
-    ]
-    command += ["--acks", str(run.acks), "--max-in-flight", str(run.cap)]
+    """Return the command of perf produce."""
+    command = perf_bench.own("produce", run.brokers, run.topic)
+    command += [*_size(run), "--acks", str(run.acks), "--max-in-flight", str(run.cap)]
     command += ["--partition", "0"] if run.partitions == 1 else ["--partitioner", "round_robin"]
     properties = (word for each in _kafka_properties(run) for word in ("--command-property", each))
     return [*command, *properties, "--output", "/dev/stdout"]
 
 
 def java(run: Run) -> list[str]:
-    from tests.interop import kafka_broker
-
+    """Return the command of Kafka's own tool."""
     try:
-        jars = kafka_broker.classpath("tools")
-        command = [
-            kafka_broker.find_java(),
-            "-Xmx1g",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-            "-cp",
-            jars,
-        ]
+        command = perf_bench.java("ProducerPerformance", run.brokers, run.topic)
     except kafka_broker.BrokerError as error:
         raise Missing(str(error)) from None
-    command += [
-        "org.apache.kafka.tools.ProducerPerformance",
-        "--bootstrap-server",
-        run.brokers,
-        "--topic",
-        run.topic,
-    ]
-    command += [
-        "--num-records",
-        str(run.records),
-        "--record-size",
-        "1000",
-        "--throughput",
-        "-1",
-        "--command-property",
-    ]
-    settings = [
-        f"acks={run.acks}",
-        f"max.in.flight.requests.per.connection={run.cap}",
-        "send.buffer.bytes=-1",
-    ]
+    settings = [f"acks={run.acks}", f"max.in.flight.requests.per.connection={run.cap}"]
+    settings.append("send.buffer.bytes=-1")
     if run.partitions > 1:
         settings.append("partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner")
-    return [*command, *settings, *_kafka_properties(run)]
+    return [*command, *_size(run), "--command-property", *settings, *_kafka_properties(run)]
+
+
+def _size(run: Run) -> list[str]:
+    records = str(run.records)
+    return ["--num-records", records, "--record-size", "1000", "--throughput", "-1"]
 
 
 def _kafka_properties(run: Run) -> list[str]:
@@ -135,92 +95,43 @@ def _kafka_properties(run: Run) -> list[str]:
         run.partitions > 1
     ):  # a batch for each of 128 partitions is twice the default; Java then sends crumbs
         settings.append(f"buffer.memory={BUFFER}")
-    if folder := run.certificates:
-        settings += [
-            "security.protocol=SSL",
-            "ssl.truststore.type=PEM",
-            f"ssl.truststore.location={folder / 'ca.pem'}",
-        ]
-        settings += ["ssl.keystore.type=PEM", f"ssl.keystore.location={folder / 'client-both.pem'}"]
     return settings
 
 
 def librdkafka(run: Run, idempotent: bool = False) -> list[str]:
     """Return librdkafka's command; with idempotence, 2.16 has one request in flight a partition."""
     to = "0" if run.partitions == 1 else "-1"
-    program = rdkafka.built(HERE / "peers" / "rdkafka.c")
-    command = [
-        str(program),
-        str(rdkafka.library()),
-        run.brokers,
-        run.topic,
-        str(run.records),
-        to,
-        str(run.partitions),
-    ]
-    command += [f"acks={run.acks}"]
+    command = perf_bench.c_loop("produce_loop", run.brokers, run.topic)
+    command += [str(run.records), to, str(run.partitions), f"acks={run.acks}"]
     command += ["enable.idempotence=true"] if idempotent and run.acks else []
     command += [f"max.in.flight={run.cap}", f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
-    command += [
-        "message.max.bytes=1048576"
-    ]  # its own default is less than a batch of 1,000,000 bytes and its head
-    if folder := run.certificates:
-        command += [
-            "security.protocol=ssl",
-            f"ssl.ca.location={folder / 'ca.pem'}",
-            "statistics.interval.ms=10",
-        ]
-        command += [
-            f"ssl.certificate.location={folder / 'client.pem'}",
-            f"ssl.key.location={folder / 'client.key'}",
-        ]
-    return command
-
-
-def franz(run: Run) -> list[str]:
-    return [str(built_go("franz", "github.com/twmb/franz-go", FRANZ)), *_go(run)]
+    # its own default is less than a batch of 1,000,000 bytes and its head
+    return [*command, "message.max.bytes=1048576"]
 
 
 def sarama(version: str) -> Callable[[Run], list[str]]:
-    return lambda run: [str(built_go("sarama", SARAMA[version], f"v{version}")), *_go(run)]
+    """Return the command of a release of sarama."""
+    return lambda run: [str(built_go(SARAMA[version], f"v{version}")), *_go(run)]
 
 
 def _go(run: Run) -> list[str]:
-    settings = {
-        "brokers": run.brokers,
-        "topic": run.topic,
-        "records": run.records,
-        "acks": run.acks,
-        "cap": run.cap,
-    }
-    settings |= {
-        "batch": run.batch,
-        "linger": f"{run.linger_ms}ms",
-        "partition": 0 if run.partitions == 1 else -1,
-    }
-    if folder := run.certificates:
-        settings |= {
-            "ca": folder / "ca.pem",
-            "cert": folder / "client.pem",
-            "key": folder / "client.key",
-        }
+    settings = {"brokers": run.brokers, "topic": run.topic, "records": run.records}
+    settings |= {"acks": run.acks, "cap": run.cap, "batch": run.batch}
+    settings |= {"linger": f"{run.linger_ms}ms", "partition": 0 if run.partitions == 1 else -1}
     return [f"-{name}={value}" for name, value in settings.items()]
 
 
 # how they are built
 
 
-def built_go(name: str, module: str, version: str) -> Path:
-    source, shared = HERE / "peers" / name / "main.go", HERE / "peers" / "settings.go"
-    program = BUILT / f"{name}-{version.removeprefix('v')}"
-    if not program.exists() or program.stat().st_mtime < max(
-        one.stat().st_mtime for one in (source, shared)
-    ):
+def built_go(module: str, version: str) -> Path:
+    """Build peers/sarama.go with this release of sarama, and return the program."""
+    source, program = HERE / "sarama.go", BUILT / f"sarama-{version.removeprefix('v')}"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         go = tool("go")
         folder = BUILT / f"{program.name}-source"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "main.go").write_text(source.read_text().replace("github.com/IBM/sarama", module))
-        shutil.copy(shared, folder)
         (folder / "go.mod").write_text(f"module peer\n\ngo 1.21\n\nrequire {module} {version}\n")
         _built([go, "mod", "tidy"], folder)
         _built([go, "build", "-o", str(program), "."], folder)
@@ -267,7 +178,6 @@ PEERS: dict[str, Callable[[Run], list[str]]] = {
     "Java": java,
     "librdkafka": librdkafka,
     "librdkafka idempotent": functools.partial(librdkafka, idempotent=True),
-    "franz-go": franz,
     **{f"sarama {version}": sarama(version) for version in SARAMA},
 }
 
@@ -290,9 +200,3 @@ def build(names: Sequence[str]) -> dict[str, str]:
         except Missing as error:
             missing[name] = str(error)
     return missing
-
-
-if __name__ == "__main__":
-    missing = build(list(PEERS))
-    print("\n".join(f"{name}: {reason}" for name, reason in missing.items()) or "all built")
-    sys.exit(bool(missing))

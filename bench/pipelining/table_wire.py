@@ -7,8 +7,9 @@ before. Only the bytes are read, so a client's own opinion has no part in it; wh
 cannot be counted.
 
     python -m bench.pipelining.table_wire tun PORT …
-        the delayed link of link.py between two namespaces; every packet's TCP payload followed in
-        its stream's order
+        two TUN devices, one in each of two network namespaces; this process holds every packet for
+        half the round trip, and follows every TCP payload in its stream's order (Kernels often
+        lack sch_netem; TUN they have.)
     python -m bench.pipelining.table_wire relay PORT HOST:PORT
         without root: a delaying relay that listens on PORT
 
@@ -20,22 +21,144 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import contextlib
+import fcntl
 import json
 import os
+import select
+import shutil
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench.pipelining import link as links
+TUNSETIFF = 0x400454CA
+IFF_TUN_NO_PI = 0x1001
+NEAR, FAR = "10.78.0.1", "10.78.0.2"
+SETTINGS = {
+    "tcp_wmem": "4096 16384 67108864",  # what a sender of long paths has: the default's 4 MB are a limit at 140 ms
+    "tcp_rmem": "4096 131072 67108864",
+    "tcp_no_metrics_save": "1",  # a run learns nothing from the one before
+}
+
+
+def names() -> tuple[str, str]:
+    """Return the namespaces of this process's link; several links may run on one machine."""
+    return f"bvn{os.getpid()}", f"bvf{os.getpid()}"
+
+
+def is_possible() -> bool:
+    """Return whether this machine allows namespaces and TUN devices."""
+    if os.geteuid() != 0 or shutil.which("ip") is None or not os.path.exists("/dev/net/tun"):
+        return False
+    name = f"bvp{os.getpid()}"
+    made = (
+        subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode
+        == 0
+    )
+    if made:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return made
+
 
 PRODUCE = 0
 REQUEST_HEAD, RESPONSE_HEAD = 12, 8
 TCP = 6
 SYN = 2
+
+
+def _device(namespace: str, address: str, mtu: int, congestion: str | None = None) -> int:
+    descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    device = f"{namespace[:3]}{os.getpid()}"
+    fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TUN_NO_PI))
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True)
+
+    inside = ["ip", "netns", "exec", namespace]
+    run("ip", "netns", "add", namespace)
+    run("ip", "link", "set", device, "netns", namespace)
+    run(*inside, "ip", "link", "set", "lo", "up")
+    run(*inside, "ip", "addr", "add", f"{address}/24", "dev", device)
+    run(*inside, "ip", "link", "set", device, "mtu", str(mtu), "txqueuelen", "20000", "up")
+    for key, value in SETTINGS.items():
+        run(*inside, "sysctl", "-qw", f"net.ipv4.{key}={value}")
+    if congestion:  # by the route: a namespace's own default may be one of few, and only sockets of root know others
+        network = f"{address.rpartition('.')[0]}.0/24"
+        run(
+            *inside,
+            "ip",
+            "route",
+            "replace",
+            network,
+            "dev",
+            device,
+            "src",
+            address,
+            "congctl",
+            congestion,
+        )
+    return descriptor
+
+
+def ends(mtu: int, congestion: str) -> tuple[int, int]:
+    """Make both devices and namespaces; every connection between them uses this congestion
+    control.
+    """
+    near, far = names()
+    return _device(near, NEAR, mtu, congestion), _device(far, FAR, mtu, congestion)
+
+
+class Link:
+    """Two TUN devices; every packet waits half a round trip."""
+
+    def __init__(
+        self, near: int, far: int, half_s: float, seen: Callable[[bytes, bool], None] | None = None
+    ) -> None:
+        """Call ``seen`` with each packet at the near end, and True if the packet was sent from
+        there.
+        """
+        self.near, self.far, self.half_s, self.seen = near, far, half_s, seen
+        self.over = False
+
+    def carry(self, asked: Mapping[int, Callable[[], None]] | None = None) -> None:
+        """Carry packets until ``over`` is set; ``asked`` maps other readable descriptors to
+        callbacks.
+        """
+        asked, seen = asked or {}, self.seen
+        queues = {end: collections.deque[tuple[float, bytes]]() for end in (self.near, self.far)}
+        other = {self.near: self.far, self.far: self.near}
+        while not self.over:
+            now = time.monotonic()
+            wake = now + 0.2
+            for source, queue in queues.items():
+                while queue and queue[0][0] <= now:
+                    try:
+                        os.write(other[source], queue[0][1])
+                    except BlockingIOError:
+                        break
+                    _, packet = queue.popleft()
+                    if seen is not None and source == self.far:
+                        seen(packet, False)
+                if queue:
+                    wake = min(wake, queue[0][0])
+            readable, _, _ = select.select(
+                (*queues, *asked), (), (), max(0.0, wake - time.monotonic())
+            )
+            due = time.monotonic() + self.half_s
+            for source in readable:
+                if source in asked:
+                    asked[source]()
+                    continue
+                with contextlib.suppress(BlockingIOError):
+                    for _ in range(64):
+                        packet = os.read(source, 65536)
+                        queues[source].append((due, packet))
+                        if seen is not None and source == self.near:
+                            seen(packet, True)
 
 
 class Frames:
@@ -244,12 +367,12 @@ def obey(wire: Wire, set_rtt: Callable[[float], None]) -> bool:
 
 def tun(ports: set[int], mtu: int, congestion: str) -> None:
     """Make a TUN link between two new namespaces, and remove them afterwards."""
-    near, far = links.names()
+    near, far = names()
     wire = Wire()
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -10)  # it is the way, not the load
     try:
-        link = links.Link(*links.ends(mtu, congestion), 0.0005, Tap(wire, ports).seen)
+        link = Link(*ends(mtu, congestion), 0.0005, Tap(wire, ports).seen)
         print(json.dumps({"near": near, "far": far}), flush=True)
 
         def set_rtt(half_s: float) -> None:
@@ -264,12 +387,12 @@ def tun(ports: set[int], mtu: int, congestion: str) -> None:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-class CountingRelay(links.Relay):
-    """Of streams, on one host: windows have no part in it, the count has."""
+class CountingRelay:
+    """A delaying relay of streams on one host: windows have no part in it, the count has."""
 
     def __init__(self, port: int, target: tuple[str, int], wire: Wire) -> None:
-        super().__init__(target, 1.0)
-        self.port, self.wire = port, wire
+        self.port, self.target, self.wire = port, target, wire
+        self.half_s = 0.0005
 
     async def serve(self) -> None:
         server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)

@@ -19,6 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
 from bench import runs
 from bench.validation import native
 from tests.support.ports import free_port
@@ -26,23 +34,18 @@ from tests.support.ports import free_port
 HERE = Path(__file__).resolve().parent
 BUILD = runs.BUILD / "proxy"
 GATES = ("validating", "off", "trust", "audit")
-KAFKA_PROXY = (
+KAFKA_PROXY = [
     "server",
     "--http-disable",
     "--default-listener-ip",
     "127.0.0.1",
     "--log-level",
     "error",
-)
+]
 #: As its authors tune it: buffers that hold a frame, and nobody asks whether a producer wants an
 #: answer.
-TUNED = (
-    "--proxy-request-buffer-size",
-    "262144",
-    "--proxy-response-buffer-size",
-    "262144",
-    "--producer-acks-0-disabled",
-)
+KAFKA_PROXY += ["--proxy-request-buffer-size", "262144", "--proxy-response-buffer-size", "262144"]
+KAFKA_PROXY += ["--producer-acks-0-disabled"]
 KROXYLICIOUS = """\
 virtualClusters:
 - name: bench
@@ -121,10 +124,13 @@ class Certificate(NamedTuple):
 
 def certificate() -> Certificate:
     """Make a certificate for the loopback, and the authority that signs it."""
-    from bench.pipelining.table_cluster import certificates
-
-    certificates(BUILD, "127.0.0.1")
-    return Certificate(BUILD / "broker.pem", BUILD / "broker.key")
+    leaf = trustme.CA().issue_cert("127.0.0.1", "localhost")
+    found = Certificate(BUILD / "broker.pem", BUILD / "broker.key")
+    found.certificate.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    found.key.write_bytes(pem)
+    return found
 
 
 class Process:
@@ -200,29 +206,15 @@ def gate(way: str, broker_port: int, place: Place, tls: Certificate | None = Non
 
 
 def kafka_proxy(
-    binary: str,
-    broker_port: int,
-    place: Place,
-    *,
-    tuned: bool = True,
-    tls: Certificate | None = None,
+    binary: str, broker_port: int, place: Place, *, tls: Certificate | None = None
 ) -> Process:
+    """Start grepplabs kafka-proxy."""
     port = free_port()
     mapping = f"127.0.0.1:{broker_port},127.0.0.1:{port}"
-    command = [
-        binary,
-        *KAFKA_PROXY,
-        "--bootstrap-server-mapping",
-        mapping,
-        *(TUNED if tuned else ()),
-    ]
+    command = [binary, *KAFKA_PROXY, "--bootstrap-server-mapping", mapping]
     if tls is not None:
-        command += [
-            "--proxy-listener-tls-enable",
-            "--proxy-listener-cert-file",
-            str(tls.certificate),
-        ]
-        command += ["--proxy-listener-key-file", str(tls.key)]
+        command += ["--proxy-listener-tls-enable", "--proxy-listener-cert-file"]
+        command += [str(tls.certificate), "--proxy-listener-key-file", str(tls.key)]
     return Process(command, place, port)
 
 
@@ -236,15 +228,8 @@ def kroxylicious(
         text += KROXYLICIOUS_TLS.format(key=tls.key, certificate=tls.certificate)
     config.write_text(text + (RECORD_VALIDATION if validating else ""))
     java = shutil.which("java") or "java"
-    command = [
-        java,
-        "-Xms512m",
-        "-Xmx512m",
-        "-cp",
-        f"{jars}/*",
-        str(HERE / "kroxylicious" / "Start.java"),
-        str(config),
-    ]
+    start = [str(HERE / "kroxylicious" / "Start.java"), str(config)]
+    command = [java, "-Xms512m", "-Xmx512m", "-cp", f"{jars}/*", *start]
     return Process(command, place, port)
 
 

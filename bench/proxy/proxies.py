@@ -13,18 +13,29 @@ one broker (wire.c). Pass the peers, since neither comes from the package index:
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import os
+import selectors
+import signal
+import socket
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from batchval.core import crc32c
 from bench import runs
-from bench.proxy import ends, load, memory, verdicts
+from bench.pages import proxy as page
+from bench.proxy import ends, load
 
 CODECS = ("lz4", "zstd", "gzip", "snappy")
+TLS_SIZES = ("1 kB", "64 kB")
+#: what the page reads of a sample
+FIGURES = ("cpu_s_a_gb", "cpu_us_a_request", "mb_a_second", "p50_us", "p99_us", "waited", "error")
 CONNECTIONS, WINDOW = 4, 5
 KROXYLICIOUS_POM = Path(__file__).with_name("kroxylicious") / "pom.xml"
 WARM_UP_S = 8.0  # a size, of a JVM
@@ -189,20 +200,9 @@ class Bench:
             tls=tls,
         )
 
-    def metadata(self) -> None:
-        """Measure the proxy's own functions in a separate process, without the kernel."""
-        calls = "100" if self.options.quick else "2000"
-        words = runs.program("proxy.metadata", "--calls", calls)
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, check=True, preexec_fn=self.places.proxy.take
-        )
-        self.samples.setdefault(verdicts.METADATA, {}).setdefault("validating", []).append(
-            json.loads(done.stdout)
-        )
-
     def warm_up(self) -> None:
         """Warm up: JVMs compile, and the audit completes the sender's first 100 batches."""
-        for sizes, proxies in ((load.SIZES, self.proxies), (verdicts.TLS_SIZES, self.with_tls)):
+        for sizes, proxies in ((load.SIZES, self.proxies), (TLS_SIZES, self.with_tls)):
             for size in sizes:
                 for name, process in proxies.items():
                     is_jvm = name.startswith("kroxylicious") and not self.options.quick
@@ -219,10 +219,9 @@ class Bench:
             for name in self.proxies:
                 if name not in ("trust", "audit"):
                     self.measure(f"{size} none", name, self.loaded(size))
-        for size in verdicts.TLS_SIZES:
+        for size in TLS_SIZES:
             for name in self.with_tls:
                 self.measure(f"{size} TLS", name, self.loaded(size), tls=True)
-        self.metadata()
         for size in ("64 kB", "1 MB"):
             for codec in self.options.codecs:
                 self.measure(f"{size} {codec}", "validating", self.loaded(size, codec))
@@ -238,24 +237,141 @@ class Bench:
         small = load.first(self.loaded("1 kB").path)
         large = load.first(self.loaded("64 kB").path)
         clients = self.options.clients
-        found: dict[str, Any] = {
-            "idle": {"validating": memory.idle(start, self.answers, small, clients)}
-        }
+        found: dict[str, Any] = {"idle": {"validating": idle(start, self.answers, small, clients)}}
         if self.options.kafka_proxy:
             peer = partial(ends.kafka_proxy, self.options.kafka_proxy, place=ends.Place())
-            found["idle"]["kafka-proxy"] = memory.idle(peer, self.answers, small, clients)
+            found["idle"]["kafka-proxy"] = idle(peer, self.answers, small, clients)
         if self.options.kroxylicious:
             peer = partial(
                 ends.kroxylicious, self.options.kroxylicious, place=ends.Place(), validating=False
             )
-            found["idle"]["kroxylicious"] = memory.idle(peer, self.answers, small, clients)
-        found["stalled_broker"] = memory.stalled_broker(
+            found["idle"]["kroxylicious"] = idle(peer, self.answers, small, clients)
+        found["stalled_broker"] = stalled_broker(
             start, self.answers, large, clients, 0.5 if self.options.quick else 10
         )
-        found["stalled_client"] = memory.stalled_client(
+        found["stalled_client"] = stalled_client(
             start, self.answers, 20 if self.options.quick else 954
         )
         return found
+
+
+# ---- memory: the resident set, which only grows where pages are touched ---------------------------
+
+Start = Callable[[int], ends.Process]
+
+
+@contextlib.contextmanager
+def both(start: Start, answers: Path) -> Iterator[tuple[ends.Process, ends.Process]]:
+    """Provide a broker and the proxy before it."""
+    broker = ends.broker(answers, ends.Place())
+    proxy = start(broker.port)
+    try:
+        yield broker, proxy
+    finally:
+        proxy.stop()
+        broker.stop()
+
+
+def connected(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), 30)
+    sock.settimeout(30)
+    return sock
+
+
+def whole(sock: socket.socket, size: int) -> None:
+    left = size
+    while left:
+        data = sock.recv(min(left, 1 << 20))
+        if not data:
+            raise RuntimeError("the connection ended")
+        left -= len(data)
+
+
+def warn_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
+    """Open connections and wait for an answer on each, so that the broker's side is open, too."""
+    size = 8 + len(load.produce_answer())
+    socks = []
+    for _ in range(count):
+        sock = connected(port)
+        sock.sendall(frame)
+        whole(sock, size)
+        socks.append(sock)
+    return socks
+
+
+def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any]:
+    """Measure bytes a connection: ``count`` more than 50 existing ones, after an idle second."""
+    with both(start, answers) as (_, proxy):
+        socks = warn_once(proxy.port, 50, frame)
+        time.sleep(1)
+        before = proxy.rss_bytes()
+        socks += warn_once(proxy.port, count, frame)
+        time.sleep(1)
+        after = proxy.rss_bytes()
+        for sock in socks:
+            sock.close()
+        return {
+            "connections": count,
+            "bytes_a_connection": (after - before) / count,
+        }
+
+
+def stalled_broker(
+    start: Start, answers: Path, frame: bytes, clients: int, seconds: float
+) -> dict[str, Any]:
+    """Send all that is accepted to a stopped broker, resume it, and wait until all is answered."""
+    with both(start, answers) as (broker, proxy):
+        socks = warn_once(proxy.port, clients, frame)
+        before = peak = proxy.rss_bytes()
+        os.kill(broker.process.pid, signal.SIGSTOP)
+        sent = dict.fromkeys(socks, 0)
+        selector = selectors.DefaultSelector()
+        for sock in socks:
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_WRITE)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for key, _ in selector.select(0.2):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                at = sent[sock] % len(frame)
+                sent[sock] += sock.send(memoryview(frame)[at:])
+            peak = max(peak, proxy.rss_bytes())
+        os.kill(broker.process.pid, signal.SIGCONT)
+        size = 8 + len(load.produce_answer())
+        for sock in socks:
+            sock.settimeout(60)
+            whole(sock, size * (sent[sock] // len(frame)))
+        return {
+            "clients": clients,
+            "bytes_taken": sum(sent.values()),
+            "growth_bytes": peak - before,
+        }
+
+
+def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
+    """Request answers of 1 MiB from one client that reads none for a while, and then all."""
+    with both(start, answers) as (_, proxy):
+        sock = connected(proxy.port)
+        sock.sendall(load.fetch())
+        whole(sock, 8 + load.FETCH_ANSWER)
+        before = peak = proxy.rss_bytes()
+        sock.sendall(load.fetch() * fetches)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            peak = max(peak, proxy.rss_bytes())
+        left = fetches
+        while left:
+            whole(sock, 8 + load.FETCH_ANSWER)
+            left -= 1
+            if left % 16 == 0:
+                peak = max(peak, proxy.rss_bytes())
+        sock.close()
+        return {
+            "bytes_queued": fetches * (8 + load.FETCH_ANSWER),
+            "growth_bytes": peak - before,
+        }
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -272,24 +388,33 @@ def main(argv: list[str] | None = None) -> int:
             bench.round()
     finally:
         bench.stop()
-    measured = {
+    result = {
         **runs.head(),
         "settings": {
             "rounds": options.rounds,
             "seconds": options.seconds,
             "connections": CONNECTIONS,
             "window": WINDOW,
-            "nice": options.nice,
             "load": [began, runs.load()],
             "missing": bench.missing,
             "versions": peer_versions(options),
         },
-        "loads": {name: of._asdict() | {"path": of.path.name} for name, of in bench.loads.items()},
+        "loads": {
+            name: {"records": of.records}
+            for name, of in bench.loads.items()
+            if name.endswith(" claims")
+        },
         "memory": bench.memory(),
-        "samples": bench.samples,
+        "samples": {
+            cell: {
+                name: [{key: one[key] for key in FIGURES if key in one} for one in taken]
+                for name, taken in found.items()
+            }
+            for cell, found in bench.samples.items()
+        },
     }
-    result = verdicts.rated(measured)
-    runs.finish(options, "proxy", result, verdicts.markdown(result))
+    result["machine"] |= {"crc32c": crc32c.kernel()}
+    runs.finish(options, "proxy", result, page.proxy_body(result), {"whole": bench.samples})
     errors = [
         one
         for cell in bench.samples.values()

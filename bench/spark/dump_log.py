@@ -35,7 +35,6 @@ WHOLE_TREE = Path(__file__).with_name("whole_tree.py")
 BATCH_BYTES = (16_384, 1_024)
 LARGE = 4  # times --gib, of batches of BATCH_BYTES[0]
 LEAST_PARTITIONS = 4  # of one segment each, of 1 GiB at most as Kafka's are
-TARGET = 3.4  # times faster than kafka-dump-log, batches of 17 kB, --rows none
 
 
 def run(command: list[str]) -> dict[str, float]:
@@ -50,18 +49,19 @@ def run(command: list[str]) -> dict[str, float]:
 def measure(folder: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
     logs = sorted(folder.glob("*/*.log"))
     audit = [sys.executable, "-m", "batchval", "audit", str(folder), "--engine", "local", "--json"]
-    found: dict[str, list[dict[str, float]]] = {"dump-log": [], "rows none": [], "rows all": []}
     with tempfile.TemporaryDirectory(prefix="batchval-out-") as out:
-        for number in range(rounds + 1):  # the first reads the files into memory
-            once = {
-                "dump-log": run(dump_command(logs, deep=False)),
-                "rows none": run([*audit, "--rows", "none"]),
-                "rows all": run([*audit, "--rows", "all", "--out", f"{out}/{number}"]),
-            }
-            if number:
-                for name, sample in once.items():
-                    found[name].append(sample)
-    return found
+
+        def rows_all() -> dict[str, float]:
+            with tempfile.TemporaryDirectory(dir=out) as once:
+                return run([*audit, "--rows", "all", "--out", f"{once}/out"])
+
+        ways = {
+            "dump-log": lambda: run(dump_command(logs, deep=False)),
+            "rows none": lambda: run([*audit, "--rows", "none"]),
+            "rows all": rows_all,
+        }
+        # the first round reads the files into memory
+        return runs.in_turns(ways, rounds, warm_ups=1, seen=lambda _, one: f"{one['seconds']} s")
 
 
 def bench(rounds: int, cases: list[tuple[float, int]]) -> list[dict[str, Any]]:
@@ -75,33 +75,13 @@ def bench(rounds: int, cases: list[tuple[float, int]]) -> list[dict[str, Any]]:
             batches = segments.write(folder, "bench", partitions, size, batch_bytes, cells.CODECS)
             total = sum(file.stat().st_size for file in folder.rglob("*.log"))
             samples = measure(folder, rounds)
-        median = {
-            name: statistics.median(s["seconds"] for s in found) for name, found in samples.items()
-        }
-        cpu = {
-            name: statistics.median(s["cpu_s"] for s in found) for name, found in samples.items()
-        }
-        faster = {
-            name: round(median["dump-log"] / median[name], 2) for name in ("rows none", "rows all")
-        }
-        less = {name: round(cpu["dump-log"] / cpu[name], 2) for name in faster}
-        row = {
-            "batch_bytes": total // batches,
-            "batches": batches,
-            "bytes": total,
-            "seconds": median,
-            "cpu_s": cpu,
-        }
-        rows.append(
-            row | {"faster": faster, "less_cpu": less, "target": TARGET, "samples": samples}
-        )
-        print(
-            {
-                key: rows[-1][key]
-                for key in ("bytes", "batch_bytes", "seconds", "cpu_s", "faster", "less_cpu")
-            },
-            flush=True,
-        )
+        row: dict[str, Any] = {"batch_bytes": total // batches, "bytes": total}
+        for what in ("seconds", "cpu_s"):
+            row[what] = {
+                name: statistics.median(one[what] for one in found)
+                for name, found in samples.items()
+            }
+        rows.append(row)
     return rows
 
 

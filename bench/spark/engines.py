@@ -67,7 +67,7 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
     cores = os.cpu_count() or 1
     started = session(f"local[{cores}]", conf={"spark.driver.memory": "2g"})
     pool = ProcessPoolExecutor(cores, mp_context=get_context("forkserver"))
-    found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str, int], list[float]] = {}
     for round_ in range(rounds + 1):  # the first warms up
         for rows, deep in WAYS:
             for split in SPLITS:
@@ -83,18 +83,17 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
                     spent = f"{cpu / size * 1e9:.3f} CPU-s/GB, {wall:.2f} s"
                     runs.tell(f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}")
                     if round_:
-                        found.setdefault((engine, way, split), []).append((cpu, wall))
+                        found.setdefault((engine, way, split), []).append(cpu)
     pool.shutdown()
     started.stop()
     answer: dict[str, Any] = {}
     for engine, way, _ in list(found):
-        small, large = (min(cpu for cpu, _ in found[engine, way, split]) for split in SPLITS)
+        small, large = (min(found[engine, way, split]) for split in SPLITS)
         tasks = [len(ranges(folder, split)) for split in SPLITS]
         a_task = max(0.0, (small - large) / (tasks[0] - tasks[1]))
         answer.setdefault(engine, {})[way] = {
             "cpu_s_a_task": float(f"{a_task:.3g}"),
             "cpu_s_a_gb": float(f"{(large - a_task * tasks[1]) / size * 1e9:.3g}"),
-            "samples": {f"{split >> 20} MiB": found[engine, way, split] for split in SPLITS},
         }
     return answer
 

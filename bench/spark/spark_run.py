@@ -10,7 +10,7 @@ after the other and drops the rows; "processes": as many as cores, each a task a
 DataFrame to Spark's noop sink. "sums": write batches/ in Parquet, then sum records and take the
 highest timestamp by topic. The first round is dropped: the JVM compiles.
 
---quick: 8 GiB, three rounds, and the ways that have a target alone; two minutes on two idle cores.
+--quick: 8 GiB, three rounds, four ways; two minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import argparse
 import multiprocessing
 import os
 import shutil
-import statistics
 import struct
 import tempfile
 import threading
@@ -41,26 +40,9 @@ from bench.pages.spark import MIB, WAYS
 from bench.spark import segments
 from bench.spark.process_tree import cpu, tree
 
-#: the ways of --quick: those of the targets
+#: the ways of --quick
 QUICK = ("processes", "spark", "processes sums", "spark batches")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TARGETS = {
-    "throughput": ("Spark's throughput over that of plain processes", "≥", 0.6),
-    "batches": (
-        "audit(spark).batches() over plain processes that write and read the same Parquet",
-        "≥",
-        0.8,
-    ),
-    "cpu": ("Spark's own CPU, s/GB (over that of plain processes)", "≤", 0.30),
-    "parquet": ("Spark's Parquet, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
-    "engine": (
-        "the audit's Parquet on Spark, µs of CPU a row (over rows=all to nowhere)",
-        "≤",
-        10.0,
-    ),
-    "memory": ("RSS of a Python worker, batches of 16 MiB, MiB", "≤", 250.0),
-    "memory deep": ("the same, deep, MiB", "≤", 320.0),
-}
 
 
 # ---- processes -----------------------------------------------------------------------------------
@@ -208,18 +190,21 @@ class Bench:
 
     def rounds(self, rounds: int, names: list[str]) -> dict[str, list[dict[str, float]]]:
         ways = self.ways()
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for number in range(rounds + 1):
-            for name in names:
+
+        def way(name: str) -> Callable[[], dict[str, float]]:
+            def run() -> dict[str, float]:
                 before, start = cpu(), time.perf_counter()
                 ways[name]()
-                run = {"wall": time.perf_counter() - start, "cpu": cpu() - before}
-                if number:
-                    found[name].append(run)
-                runs.tell(
-                    f"round {number}  {name:<18} {run['wall']:7.2f} s  CPU {run['cpu']:7.2f} s"
-                )
-        return found
+                return {"wall": time.perf_counter() - start, "cpu": cpu() - before}
+
+            return run
+
+        return runs.in_turns(
+            {name: way(name) for name in names},
+            rounds,
+            warm_ups=1,
+            seen=lambda _, run: f"{run['wall']:.2f} s, CPU {run['cpu']:.2f} s",
+        )
 
 
 def worker_memory(logs: Path, cores: int, deep: bool) -> float:
@@ -249,52 +234,6 @@ def worker_memory(logs: Path, cores: int, deep: bool) -> float:
         looking.join()
         spark.stop()
     return most / 1024
-
-
-# ---- figures -------------------------------------------------------------------------------------
-
-
-def figures(
-    found: dict[str, list[dict[str, float]]], size: int, rows: int
-) -> dict[str, list[float]]:
-    """Return the figures round by round. GB are 10**9 bytes."""
-    gb = size / 1e9
-
-    def over(
-        a: str, b: str, what: Callable[[dict[str, float], dict[str, float]], float]
-    ) -> list[float]:
-        return [what(x, y) for x, y in zip(found.get(a, []), found.get(b, []), strict=False)]
-
-    return {
-        "throughput": over("spark", "processes", lambda x, y: y["wall"] / x["wall"]),
-        "batches": over("spark batches", "processes sums", lambda x, y: y["wall"] / x["wall"]),
-        "cpu": over("spark", "processes", lambda x, y: (x["cpu"] - y["cpu"]) / gb),
-        "parquet": over("spark parquet", "spark", lambda x, y: (x["cpu"] - y["cpu"]) / rows * 1e6),
-        "engine": over("engine parquet", "spark", lambda x, y: (x["cpu"] - y["cpu"]) / rows * 1e6),
-    }
-
-
-def verdicts(measured: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Return the figures that were measured, and whether they reach their targets."""
-    found = []
-    for name, values in measured.items():
-        if not values:
-            continue
-        words, sign, target = TARGETS[name]
-        middle, share = statistics.median(values), runs.spread(values)
-        row = {"name": words, "target": f"{sign} {target:g}", "value": middle}
-        verdict = runs.verdict(middle, target, "higher" if sign == "≥" else "lower", share)
-        found.append(row | {"spread": share * abs(middle), "verdict": verdict})
-    return found
-
-
-def goals(result: dict[str, Any]) -> str:
-    """Return the internal goals as a table."""
-    rows = [
-        (one["name"], one["target"], f"{one['value']:.2f}", f"{one['spread']:.2f}", one["verdict"])
-        for one in result["verdicts"]
-    ]
-    return runs.goals(("", "goal", "measured", "±", ""), rows)
 
 
 # ---- the run -------------------------------------------------------------------------------------
@@ -335,9 +274,7 @@ def warm(logs: Path) -> None:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = runs.parser(
-        __doc__, rounds=5, quick="8 GiB, three rounds, the ways with a target", out="spark"
-    )
+    parser = runs.parser(__doc__, rounds=5, quick="8 GiB, three rounds, four ways", out="spark")
     add = parser.add_argument
     cores, ways = len(os.sched_getaffinity(0)), sorted(WAYS)
     add("--gib", type=float, default=8.0, help="GiB of the segments (default: 8).")
@@ -372,7 +309,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         found = bench.rounds(options.rounds, [name for name in WAYS if name in options.only])
     finally:
         bench.close()
-    measured = figures(found, bench.bytes, rows)
+    measured: dict[str, list[float]] = {}
     if not options.no_memory:
         large = make_large(folder / "large", min(16, options.large_mib // 16), options.large_mib)
         measured["memory"] = [worker_memory(large, options.cores, deep=False)]
@@ -396,7 +333,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "load": os.getloadavg(),
         "runs": found,
         "measured": measured,
-        "verdicts": verdicts(measured),
     }
 
 
@@ -407,8 +343,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
         result = measure(options, Path(folder))
-    text = f"{page.spark_body(result)}\n{goals(result)}"
-    runs.finish(options, "spark", result, text)
+    runs.finish(options, "spark", result, page.spark_body(result))
 
 
 if __name__ == "__main__":

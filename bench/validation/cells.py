@@ -1,4 +1,4 @@
-"""The bench batches by name, and the targets they are held against.
+"""The bench batches by name.
 
 vMAGIC-CODEC-RECORDS-VALUESIZE.bin     one batch a file
 """
@@ -33,11 +33,6 @@ class Cell:
     def path(self, folder: Path) -> Path:
         return folder / f"{self.name}.bin"
 
-    @property
-    def payload(self) -> int:
-        """Return the approximate size of the uncompressed records in bytes."""
-        return self.records * (self.value_size + 20)
-
 
 def cells(magic: int = 2) -> list[Cell]:
     """Return all cells of a magic by codec. Magic 1 has no zstd, and two record counts suffice."""
@@ -60,17 +55,5 @@ def legacy_cells() -> list[Cell]:
     ]
 
 
-# ratios Kafka : ours that the slow path must reach, by (records, value size)
-KAFKA_TARGETS = {
-    (100, 1000): {"none": 2.0, "gzip": 2.5, "snappy": 1.5, "lz4": 1.1, "zstd": 1.05},
-    (100, 100): {"none": 4.0, "gzip": 1.6, "snappy": 3.0, "lz4": 1.8, "zstd": 1.4},
-    (1, 100): {"none": 6.0, "gzip": 4.0, "snappy": 5.0, "lz4": 5.0, "zstd": 5.0},
-}
-# one Python call a batch, 1 x 100 B
-KAFKA_ONE_CALL_TARGETS = {"none": 1.0, "gzip": 2.0, "snappy": 2.0, "lz4": 2.0}
-DECOMPRESSOR_TARGETS = {1000: 1.15, 100: 1.3}  # ours : decompressor alone, by value size
-DECOMPRESSOR_FROM = 16 * 1024  # bytes of content
-SCAN_TARGET_NS = 30.0
-CHECK_TARGET_NS = 50.0
-CRC_COLD_TARGET = 0.9  # of one core's cold memory read
-CRC_PEERS_TARGET = 2.0
+#: of batches that pages show first: records, value size
+SHAPES = {(1, 100), (100, 100), (100, 1000)}

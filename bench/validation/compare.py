@@ -14,32 +14,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench import runs
+from bench import pages, runs
 from bench.validation import report
 
+BASELINE = pages.RESULTS / "validation.json"
 
-def loss(old: dict[str, Any], new: dict[str, Any]) -> float:
-    """Return the loss of the new value as a share of the old one; negative is better."""
-    if old["value"] == 0 or new["value"] == 0:
-        worse = new["value"] - old["value"]
-        return worse if old["better"] == "lower" else -worse
-    return (
-        old["value"] / new["value"] if old["better"] == "higher" else new["value"] / old["value"]
-    ) - 1
+
+def loss(old: dict[str, Any], new: dict[str, Any]) -> float | None:
+    """Return the loss of the new value as a share of the old one; negative is better.
+
+    None for what is not a ratio.
+    """
+    if old["group"] == report.CALLS:
+        return float(new["value"] - old["value"])
+    if old["group"] == report.SMALL:
+        return None
+    return float(old["value"] / new["value"]) - 1
 
 
 def compare(
     old: list[dict[str, Any]], new: list[dict[str, Any]], tolerance: float
 ) -> list[tuple[dict[str, Any], dict[str, Any], float, bool]]:
+    """Return both rows of each ratio, what was lost, and whether that is beyond the spreads."""
     before = {(row["group"], row["name"]): row for row in old}
-    out = []
+    found = []
     for row in new:
         was = before.get((row["group"], row["name"]))
-        if was is None or row["unit"] == "ns":
-            continue
-        lost = loss(was, row)
-        out.append((was, row, lost, lost > max(tolerance, was["spread"] + row["spread"])))
-    return out
+        if was is not None and (lost := loss(was, row)) is not None:
+            spreads = was.get("spread", 0.0) + row.get("spread", 0.0)
+            found.append((was, row, lost, lost > max(tolerance, spreads)))
+    return found
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def read(path: Path) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = runs.parser(__doc__, quick="", is_saved=False)
     add = parser.add_argument
-    add("--baseline", type=Path, default=report.BASELINE, help="A saved result.")
+    add("--baseline", type=Path, default=BASELINE, help="A saved result.")
     add("--new", type=Path, help="A result to compare (default: measure now).")
     add("--tolerance", type=float, default=0.10, help="Least loss that counts (default: 0.10).")
     options, others = parser.parse_known_args(argv)
@@ -70,8 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         from bench.validation import run
 
-        measured = run.Bench(run.arguments(others)).run()
-        new = report.assess(measured)
+        new, _ = run.Bench(run.arguments(others)).run()
     found = compare(old["rows"], new["rows"], options.tolerance)
     if not found:
         runs.tell("nothing to compare: no row is in both")
@@ -84,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         worse += regressed
         if regressed or lost < -options.tolerance:
             word = "WORSE " if regressed else "better"
-            spreads = f"spreads {was['spread']:.0%}, {now['spread']:.0%}"
+            spreads = f"spreads {was.get('spread', 0):.0%}, {now.get('spread', 0):.0%}"
             figures = f"{was['value']:.3f} -> {now['value']:.3f} ({lost:+.0%}; {spreads})"
             print(f"{word} {now['group']}: {now['name']}: {figures}")
     print(f"{len(found)} rows compared, {worse} worse beyond the spread")

@@ -39,7 +39,7 @@ assert batchval.__file__.startswith(sys.argv[1] + "/"), batchval.__file__
 from bench.validation import worker
 for path in sys.argv[4:]:
     with open(path, "rb") as file:
-        job = worker.peer_named(PEER)[sys.argv[2]](file.read())
+        job = worker.peer_named("batchval")[sys.argv[2]](file.read())
     for _ in range(int(sys.argv[3])):
         exec(job.statement, job.names)
 """
@@ -54,8 +54,6 @@ ENTRIES = {
     "validate_messages": MESSAGES,
     "convert": MESSAGES,
 }
-# operations of peer_rules.py (rule_costs.py)
-RULED = {"check_ids": ENTRIES["check"], "check_headers": ENTRIES["check"]}
 BY_FUNCTION = ("check_ranges", "scan_batches")  # of 100 batches a call
 
 
@@ -90,7 +88,7 @@ def functions(table: str, everything: int) -> dict[str, int]:
 
 def entry(tree: Path, operation: str) -> str:
     """Return the symbol of an operation's wrapper; Cython numbers them anew in each version."""
-    module, name = (ENTRIES | RULED)[operation]
+    module, name = ENTRIES[operation]
     libraries = list((tree / "batchval" / "core").glob(f"{module}.*.so"))
     if len(libraries) != 1:
         raise SystemExit(
@@ -108,12 +106,10 @@ def entry(tree: Path, operation: str) -> str:
 def calls(tree: Path, operation: str, paths: list[Path], folder: Path) -> list[Path]:
     """Return callgrind's file of the last call of each cell."""
     files = [str(path) for path in paths]
-    peer = "rules" if operation in RULED else "batchval"
-    text = JOB.replace("PEER", repr(peer))
     function = entry(tree, operation)
     valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder / 'out'}"]
     valgrind += [f"--toggle-collect={function}", f"--dump-after={function}"]
-    job = [sys.executable, "-c", text, str(tree), operation, str(CALLS), *files]
+    job = [sys.executable, "-c", JOB, str(tree), operation, str(CALLS), *files]
     subprocess.run(
         [*valgrind, *job],
         check=True,

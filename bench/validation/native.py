@@ -1,8 +1,12 @@
-"""Build the bench's own C with the host's compiler, load it, and read the counting allocator."""
+"""Build the bench's own C with the host's compiler, load it, and read the counting allocator.
+
+Programs over librdkafka open the library that the confluent-kafka wheel carries, by its path.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import shlex
 import subprocess
@@ -111,3 +115,33 @@ def allocation_counter() -> Callable[[Any, int], dict[str, Any]]:
         return {"allocations": round(obtained, 3), "per_call": per_call, "batches": job.batches}
 
     return count
+
+
+# ---- librdkafka ----------------------------------------------------------------------------------
+
+
+class Missing(RuntimeError):
+    """No compiler, no confluent-kafka, or one without a library of its own."""
+
+
+def library() -> Path:
+    found = importlib.util.find_spec("confluent_kafka")
+    if found is None or found.origin is None:
+        raise Missing("librdkafka comes with the package confluent-kafka, which is not installed")
+    path = next(
+        (Path(found.origin).parents[1] / "confluent_kafka.libs").glob("librdkafka-*.so*"), None
+    )
+    if path is None:
+        raise Missing("this build of confluent-kafka does not carry its librdkafka")
+    return path
+
+
+def rdkafka_program(source: Path) -> Path:
+    """Build the program of this .c file in build/bench."""
+    flags = ("-O2", "-pthread", "-I", str(cells.HERE))
+    headers = cells.HERE / "rdkafka.h"
+    target = runs.BUILD / source.stem
+    try:
+        return built(target, [source], *flags, after=("-ldl",), headers=(headers,))
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Missing(f"{source.name} cannot be built: {error}") from None

@@ -1,70 +1,31 @@
-"""The peers as processes: start them on their cores, and send them requests."""
+"""The peers as processes: start them on their cores."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bench import runs
+from bench.runs import Child
 from bench.validation import cells, native
 from bench.validation.place import Place
 
 GO_FOLDER = cells.HERE / "go"
 
 
-class Process:
-    """A peer that answers a line of JSON for each request line."""
-
-    def __init__(
-        self, command: list[str], place: Place, environment: dict[str, str] | None = None
-    ) -> None:
-        self.process = subprocess.Popen(
-            [*place.prefix(), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=runs.ROOT,
-        )
-
-    def line(self, text: str) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.write(text + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            _, errors = self.process.communicate()
-            return {
-                "error": f"process ended with {self.process.returncode}: {errors.strip()[-300:]}"
-            }
-        return dict(json.loads(answer))
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        return self.line(json.dumps(request))
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.communicate()
-
-
-def worker(peer: str, place: Place, provider: str = "native") -> Process:
+def worker(peer: str, place: Place, provider: str = "native") -> Child:
+    """Start a process that times the operations of a peer (worker.py)."""
     environment = os.environ | {"BATCHVAL_CODECS": provider}
-    return Process(runs.program("validation.worker", peer), place, environment)
+    return Child([*place.prefix(), *runs.program("validation.worker", peer)], environment)
 
 
-def counting_worker(peer: str, place: Place, provider: str = "native") -> Process:
+def counting_worker(peer: str, place: Place, provider: str = "native") -> Child:
+    """Start a process that counts the allocator calls of a peer's operations."""
     environment = native.counting_environment() | {"BATCHVAL_CODECS": provider}
-    return Process(runs.program("validation.worker", peer), place, environment)
+    return Child([*place.prefix(), *runs.program("validation.worker", peer)], environment)
 
 
 def go_program() -> Path:
@@ -87,14 +48,13 @@ def go_program() -> Path:
 
 # How a peer is started, and the operations that are timed on every cell. The order is the order
 # within a round.
-Starter = Callable[[Place, Place], Process]
+Starter = Callable[[Place, Place], Child]
 STARTERS: dict[str, Starter] = {
     "native": lambda own, many: worker("batchval", own, "native"),
     "packages": lambda own, many: worker("batchval", own, "packages"),
-    "decompressors": lambda own, many: worker("decompressors", own),
     "aiokafka": lambda own, many: worker("aiokafka", own),
     "kafka-python": lambda own, many: worker("kafka-python", own),
-    "franz-go": lambda own, many: Process([str(go_program())], many),
+    "franz-go": lambda own, many: Child([*many.prefix(), go_program()]),
 }
 
 
@@ -106,28 +66,25 @@ def operations(peer: str, cell: cells.Cell) -> list[str]:
     return {
         "native": ["check_ranges", "check", "validate_in_place", "scan_batches"],
         "packages": ["check_ranges", "check"],
-        "decompressors": []
-        if cell.codec == "none"
-        else ["decompress"] + (["libdeflate"] if cell.codec == "gzip" else []),
         "aiokafka": ["header", "records"],
         "kafka-python": ["header", "records"],
         "franz-go": ["records"],
     }[peer]
 
 
-def available(wanted: list[str]) -> tuple[list[str], dict[str, str]]:
+def available(wanted: dict[str, Starter]) -> tuple[dict[str, Starter], dict[str, str]]:
     """Return the peers that can start on this machine, and why the others cannot."""
-    here, missing = [], {}
-    for peer in wanted:
-        process = None
+    here, missing = {}, {}
+    place = Place(os.sched_getaffinity(0))
+    for peer, start in wanted.items():
         try:
-            process = STARTERS[peer](Place(os.sched_getaffinity(0)), Place(os.sched_getaffinity(0)))
+            process = start(place, place)
             process.stop()
             if process.process.returncode:
                 raise RuntimeError(f"ended with {process.process.returncode}")
             if peer in ("aiokafka", "kafka-python"):
                 __import__({"kafka-python": "kafka"}.get(peer, peer))
-            here.append(peer)
+            here[peer] = start
         except subprocess.CalledProcessError as error:
             missing[peer] = f"{error.cmd[0]} ended with {error.returncode}; its output is above"
         except (OSError, RuntimeError, ImportError) as error:

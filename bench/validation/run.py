@@ -1,7 +1,7 @@
 """Time batchval, Apache Kafka's LogValidator and other libraries, on the same bytes.
 
 Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a
-slow minute of the machine hits all of them. Prints the table of targets, writes JSON and Markdown.
+slow minute of the machine affects all of them.
 
     python -m bench validation [--only codec=zstd] [--rounds 5] [--quick] [--write]
 """
@@ -9,76 +9,107 @@ slow minute of the machine hits all of them. Prints the table of targets, writes
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-import time
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench import runs
-from bench.validation import batches, cells, jmh, native, peers, report, samples
+from bench.pages import validation as page
+from bench.validation import batches, cells, jmh, native, peers, report
 
 SAMPLE_NS = 3e6
-#: a sample is of the fast state if its probe is within this of the best probe seen
-FAST_WITHIN = 1.2
-TINY = {(1, 100), (100, 100), (100, 1000)}
-ALLOCATION_CELLS = [(1, 100), (100, 1000), (1000, 100)]
-ALLOCATION_OPERATIONS = ["result_alone", "check_kept", "check", "validate_in_place"]
-ALLOCATION_OPERATIONS += ["check_ranges", "scan_batches"]
-
-Raw = dict[str, dict[str, list[dict[str, Any]]]]
+CALLS_COUNTED = 20
+ALLOCATION_SHAPES = ((1, 100), (100, 1000), (1000, 100))
+COUNTED = ["result_alone", "check_kept", "check", "validate_in_place"]
+COUNTED += ["check_ranges", "scan_batches"]
 
 
-def parser(doc: str | None, *, rounds: int, out: str, peer_names: str) -> argparse.ArgumentParser:
-    """Return the options of a bench with peers that take turns."""
+@dataclass(frozen=True)
+class Suite:
+    """What is measured, in which order, and what the page shows of it."""
+
+    name: str
+    doc: str | None
+    #: peers by name
+    starters: dict[str, peers.Starter]
+    all_cells: Callable[[], list[cells.Cell]]
+    #: Kafka's benchmarks of a cell by their label, in a round with this number
+    kafka: Callable[[cells.Cell, int], dict[str, str]]
+    #: labels of a peer's operations on a cell
+    operations: Callable[[str, cells.Cell], list[tuple[str, str]]]
+    #: label, peer, provider of codecs and operation of what is counted on a cell
+    counted: Callable[[cells.Cell], list[tuple[str, str, str, str]]]
+    rows: Callable[[report.Reader], Iterator[report.Row]]
+    render: Callable[[dict[str, Any]], str]
+
+
+def _operations(peer: str, cell: cells.Cell) -> list[tuple[str, str]]:
+    return [(f"{peer} {name}", name) for name in peers.operations(peer, cell)]
+
+
+def _counted(cell: cells.Cell) -> list[tuple[str, str, str, str]]:
+    if (cell.records, cell.value_size) not in ALLOCATION_SHAPES:
+        return []
+    own, packages = (["validate_messages"],) * 2
+    if cell.magic == 2:
+        own, packages = COUNTED, ["check", "check_ranges"]
+    found = [(f"native {name}", "batchval", "native", name) for name in own]
+    found += [(f"packages {name}", "batchval", "packages", name) for name in packages]
+    clients = ("aiokafka", "kafka-python")
+    return found + [(f"{name} records", name, "native", "records") for name in clients]
+
+
+VALIDATION = Suite(
+    "validation",
+    __doc__,
+    peers.STARTERS,
+    lambda: [*cells.cells(2), *cells.cells(1)],
+    lambda cell, _: {"kafka": "brokerPath" if cell.magic == 2 else "validateInPlace"},
+    _operations,
+    _counted,
+    report.validation_rows,
+    page.body,
+)
+
+
+def parser(suite: Suite, rounds: int) -> argparse.ArgumentParser:
+    """Return the options of a suite."""
     cores = sorted(os.sched_getaffinity(0))
     others = ",".join(map(str, cores[:-1] if len(cores) > 2 else cores))
-    made = runs.parser(doc, rounds=rounds, quick="one round, few shapes, short warm-up", out=out)
+    look = "one round, few shapes, short warm-up"
+    made = runs.parser(suite.doc, rounds=rounds, quick=look, out=suite.name)
     add = made.add_argument
-    add("--batches", type=Path, help="Folder of bench batches (default: made).")
     add("--samples", type=int, default=15, help="Samples a round, about 3 ms each (default: 15).")
-    add(
-        "--only",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="Cells: codec=, records=, value_size=, magic= or cells=NAME,NAME; may be repeated.",
-    )
-    add("--peers", default=peer_names, help="Peers, with commas (default: %(default)s).")
-    add("--java", help="Java (default: the newest JDK here).")
-    add("--kafka-jar", type=Path, help="The oracle's jar (default: built by Maven).")
+    only = "Cells: codec=, records=, value_size=, magic= or cells=NAME,NAME; may be repeated."
+    add("--only", action="append", default=[], metavar="KEY=VALUE", help=only)
+    every = ",".join(["kafka", *suite.starters])
+    add("--peers", default=every, help="Peers, with commas (default: %(default)s).")
     add("--core", type=int, default=cores[-1], help="Core of peers with one thread.")
     add("--jvm-cores", default=others, help="Cores of the JVM and Go (default: %(default)s).")
     add("--nice", type=int, default=0, help="Priority of measured processes (negative: root).")
-    add(
-        "--continue",
-        dest="before",
-        type=Path,
-        metavar="OUT.raw.json",
-        help="Add rounds to a run that was cut off.",
-    )
     return made
 
 
-def arguments(argv: list[str] | None) -> argparse.Namespace:
+def arguments(
+    argv: list[str] | None, suite: Suite = VALIDATION, rounds: int = 5
+) -> argparse.Namespace:
     """Parse the options."""
-    every = ",".join(["kafka", *peers.STARTERS])
-    made = parser(__doc__, rounds=5, out="result", peer_names=every)
     needs = "a whole run: without --only"
-    whole = ("samples", "peers")
+    made, whole = parser(suite, rounds), ("samples", "peers", "rounds")
     options = runs.parse(made, argv, lambda options: needs if options.only else "", whole)
     if options.quick:
-        options.rounds, options.samples = 1, 5
-    chosen(options)  # before anything is built
+        options.rounds, options.samples = 1, min(5, options.samples)
+    chosen(options, suite)  # before anything is built
     return options
 
 
-def chosen(options: argparse.Namespace) -> list[cells.Cell]:
+def chosen(options: argparse.Namespace, suite: Suite = VALIDATION) -> list[cells.Cell]:
     """Return the cells of --only. Raises SystemExit if there are none."""
-    every = [*cells.cells(2), *cells.cells(1)]
+    every = suite.all_cells()
     if options.quick:
-        every = [cell for cell in every if (cell.records, cell.value_size) in TINY]
+        every = [cell for cell in every if (cell.records, cell.value_size) in cells.SHAPES]
     for condition in options.only:
         key, _, value = condition.partition("=")
         if key == "cells" and value:
@@ -101,203 +132,109 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
 class Bench:
     """One run: the peers that are here, and what they answered."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.folder: Path | None = options.batches
+    def __init__(self, options: argparse.Namespace, suite: Suite = VALIDATION) -> None:
+        self.options, self.suite = options, suite
         self.own = peers.Place({options.core}, options.nice)
-        self.many = peers.Place(
-            {int(core) for core in str(options.jvm_cores).split(",")}, options.nice
-        )
+        many = {int(core) for core in str(options.jvm_cores).split(",")}
+        self.many = peers.Place(many, options.nice)
         wanted = [name for name in options.peers.split(",") if name]
-        unknown = set(wanted) - {"kafka", *peers.STARTERS}
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            every = ", ".join(["kafka", *peers.STARTERS])
-            raise SystemExit(f"unknown peers: {names}: expected {every}")
-        self.peers, self.missing = peers.available([name for name in wanted if name != "kafka"])
+        every = ["kafka", *suite.starters]
+        if unknown := sorted(set(wanted) - set(every)):
+            names = ", ".join(unknown)
+            raise SystemExit(f"unknown peers: {names}: expected {', '.join(every)}")
+        self.peers, self.missing = peers.available(
+            {name: start for name, start in suite.starters.items() if name in wanted}
+        )
+        self.folder, self.batches_by = cells.BATCHES, "batches.py"
         self.kafka = self.find_kafka() if "kafka" in wanted else None
-        self.batches_by = "Kafka's own builder" if options.batches is None else "others"
-        if self.folder is None:
-            self.folder, self.batches_by = batches.make(cells.BATCHES), "batches.py"
-        self.raw: Raw = {}
-        self.best_probe, self.rounds_before = 0.0, 0
-        self.allocations_before: dict[str, dict[str, Any]] = {}
-        self.repeated: dict[str, int] = {}  # --only, rounds
-        if options.before is not None:
-            earlier = json.loads(options.before.read_text())
-            if earlier["machine"]["commit"] != runs.describe()["commit"]:
-                raise SystemExit(
-                    f"{options.before} is of another commit: its rounds are not of this run"
-                )
-            self.raw, self.rounds_before = earlier["raw"], earlier["machine"]["rounds"]
-            self.best_probe = earlier["machine"]["best_probe_ns"]
-            self.allocations_before = earlier["allocations"]
-            self.repeated = earlier["machine"].get("repeated", {})
+        if self.kafka is None:
+            batches.make(self.folder)
+        self.raw: report.Raw = {}
+        self.best_probe = 0.0
 
     def find_kafka(self) -> jmh.Kafka | None:
-        java = self.options.java or jmh.newest_java()
+        """Build Kafka's benchmark and the batches by it; None, and why, where it is not here."""
         try:
+            java, jar = jmh.newest_java(), jmh.build_jar()
             if java is None:
                 raise RuntimeError("no JDK found")
-            jar = self.options.kafka_jar or jmh.build_jar()
-            if self.folder is None:
-                self.folder = jmh.write_batches(java, jar, runs.BUILD / "kafka-batches")
-            return jmh.Kafka(
-                java, jar, self.folder.resolve(), self.many.prefix(), self.options.quick
-            )
+            self.folder = jmh.write_batches(java, jar, runs.BUILD / "kafka-batches")
+            self.batches_by = "Kafka's own builder"
+            folder, prefix = self.folder.resolve(), self.many.prefix()
+            return jmh.Kafka(java, jar, folder, prefix, self.options.quick)
         except Exception as error:  # the rows of other peers can still be measured
             self.missing["kafka"] = str(error)
             return None
 
     def keep(self, cell: str, what: str, answer: dict[str, Any]) -> None:
+        """Keep an answer, and the best probe seen."""
         self.raw.setdefault(cell, {}).setdefault(what, []).append(answer)
         if "error" in answer:
             runs.tell(f"  {cell} {what}: {answer['error']}")
-        probes = answer.get("probe")
-        if probes:
-            best = min(probes)
-            self.best_probe = min(best, self.best_probe) if self.best_probe else best
+        self.best_probe = min([*answer.get("probe", []), self.best_probe or float("inf")])
 
-    def request(self, operation: str, path: Path) -> dict[str, Any]:
-        return {
-            "operation": operation,
-            "path": str(path),
-            "samples": self.options.samples,
-            "sample_ns": SAMPLE_NS,
-            "fast": round(self.best_probe * FAST_WITHIN),
-        }
+    def ask(self, process: runs.Child, cell: cells.Cell, what: str, operation: str) -> None:
+        """Let a peer time an operation, and keep its answer."""
+        path, samples = str(cell.path(self.folder)), self.options.samples
+        request = {"operation": operation, "path": path, "samples": samples}
+        request |= {"sample_ns": SAMPLE_NS, "fast": round(self.best_probe * report.FAST_WITHIN)}
+        self.keep(cell.name, what, process.ask(**request))
 
-    def round(self, chosen_cells: list[cells.Cell]) -> None:
-        running = {name: peers.STARTERS[name](self.own, self.many) for name in self.peers}
-        try:
+    def round(self, chosen_cells: Sequence[cells.Cell], number: int) -> None:
+        """Measure each cell once, and again what was measured in the core's slow state alone."""
+        running = {name: start(self.own, self.many) for name, start in self.peers.items()}
+        for again in (False, True):
             for cell in chosen_cells:
-                if self.kafka is not None:
-                    benchmark = "brokerPath" if cell.magic == 2 else "validateInPlace"
-                    self.keep(cell.name, "kafka", self.kafka.ask(cell, benchmark))
+                if self.kafka is not None and not again:
+                    for label, benchmark in self.suite.kafka(cell, number).items():
+                        self.keep(cell.name, label, self.kafka.ask(cell, benchmark))
                 for name, process in running.items():
-                    for operation in peers.operations(name, cell):
-                        self.keep(
-                            cell.name,
-                            f"{name} {operation}",
-                            process.ask(**self.request(operation, cell.path(self.folder))),
-                        )
-        finally:
-            for process in running.values():
-                process.stop()
-        if not self.options.only:
-            self.checksums()
-
-    def checksums(self) -> None:
-        """Measure CRC32C from Python and of uncached memory."""
-        for size in (16 << 10, 1 << 20):
-            path = runs.BUILD / f"bytes-{size}.bin"
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(bytes(range(251)) * (size // 251) + bytes(size % 251))
-            sums = set()
-            for name in ("batchval", "crc32c", "google-crc32c"):
-                process = peers.worker(name, self.own)
-                answer = process.ask(**self.request("crc32c", path))
-                process.stop()
-                self.keep(f"crc-{size}", name, answer)
-                sums.add(answer.get("crc"))
-            if len(sums - {None}) != 1:
-                raise SystemExit(f"the peers' CRC32C differ: {sums}")
-        process = peers.worker("memory", self.own)
-        self.keep("memory", "cold", process.ask(operation="memory", samples=1, sample_ns=SAMPLE_NS))
-        process.stop()
-
-    def allocations(self, chosen_cells: list[cells.Cell]) -> dict[str, dict[str, Any]]:
-        """Count allocator calls of each operation and of the Python peers; no time is measured."""
-        out: dict[str, dict[str, Any]] = {}
-        jobs = [
-            ("native", "batchval", ALLOCATION_OPERATIONS),
-            ("packages", "batchval", ["check", "check_ranges"]),
-        ]
-        jobs += [
-            (name, name, ["records"]) for name in ("aiokafka", "kafka-python") if name in self.peers
-        ]
-        for label, peer, names in jobs:
-            if label in self.missing or (label in peers.STARTERS and label not in self.peers):
-                continue
-            process = peers.counting_worker(
-                peer, self.own, label if peer == "batchval" else "native"
-            )
-            for cell in chosen_cells:
-                wanted = (
-                    names
-                    if cell.magic == 2
-                    else (["validate_messages"] if peer == "batchval" else ["records"])
-                )
-                if (cell.records, cell.value_size) not in ALLOCATION_CELLS:
-                    continue
-                for name in wanted:
-                    answer = process.ask(
-                        operation=name, path=str(cell.path(self.folder)), count_calls=20
-                    )
-                    out.setdefault(cell.name, {})[f"{label} {name}"] = answer
+                    for label, operation in self.suite.operations(name, cell):
+                        if not again or self.is_slow(cell.name, label):
+                            self.ask(process, cell, label, operation)
+        for process in running.values():
             process.stop()
-        return out
 
-    def run(self) -> dict[str, Any]:
-        chosen_cells = chosen(self.options)
-        begun, load = time.time(), os.getloadavg()
+    def is_slow(self, cell: str, label: str) -> bool:
+        """Return whether too few samples are of the core's fast state; without probes none is."""
+        probes = [probe for one in self.raw[cell][label] for probe in one.get("probe", [])]
+        limit = self.best_probe * report.FAST_WITHIN
+        return bool(probes) and sum(probe <= limit for probe in probes) < report.LEAST_FAST
+
+    def allocations(self, chosen_cells: Sequence[cells.Cell]) -> dict[str, dict[str, Any]]:
+        """Count allocator calls; no time is measured."""
+        found: dict[str, dict[str, Any]] = {}
+        running: dict[tuple[str, str], runs.Child] = {}
+        for cell in chosen_cells:
+            for label, peer, provider, operation in self.suite.counted(cell):
+                if label.partition(" ")[0] in self.suite.starters.keys() - self.peers.keys():
+                    continue
+                if (peer, provider) not in running:
+                    running[peer, provider] = peers.counting_worker(peer, self.own, provider)
+                path = str(cell.path(self.folder))
+                answer = running[peer, provider].ask(
+                    operation=operation, path=path, count_calls=CALLS_COUNTED
+                )
+                found.setdefault(cell.name, {})[label] = answer
+        for process in running.values():
+            process.stop()
+        return found
+
+    def run(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Run all rounds; return the result and the raw answers."""
+        chosen_cells, load = chosen(self.options, self.suite), runs.load()
         if self.peers:
             self.calibrate()
         for number in range(self.options.rounds):
-            so_far = int(time.time() - begun)
-            runs.tell(
-                f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far"
-            )
-            # magic 1 has no targets: one round says enough
-            self.round(
-                [
-                    cell
-                    for cell in chosen_cells
-                    if cell.magic == 2 or number + self.rounds_before == 0
-                ]
-            )
-            self.repeat_slow(chosen_cells)
-            write_raw(self.options.out, self.measured(begun, load, number + 1))
-        counted = self.allocations_before or self.allocations(chosen_cells)
-        return self.measured(begun, load, self.options.rounds) | {"allocations": counted}
-
-    def repeat_slow(self, chosen_cells: list[cells.Cell]) -> None:
-        """Repeat the one-threaded peers whose every round was measured in the core's slow state."""
-        running = {
-            name: peers.STARTERS[name](self.own, self.many)
-            for name in self.peers
-            if name != "franz-go"
-        }
-        limit = self.best_probe * FAST_WITHIN
-        try:
-            for cell in chosen_cells:
-                for name, process in running.items():
-                    for operation in peers.operations(name, cell):
-                        what = f"{name} {operation}"
-                        answers = self.raw.get(cell.name, {}).get(what, [])
-                        fast = sum(
-                            probe <= limit
-                            for answer in answers
-                            for probe in answer.get("probe", [])
-                        )
-                        if answers and fast < samples.LEAST_FAST:
-                            answer = process.ask(**self.request(operation, cell.path(self.folder)))
-                            self.keep(cell.name, what, answer)
-        finally:
-            for process in running.values():
-                process.stop()
-
-    def measured(self, begun: float, load: tuple[float, ...], rounds: int) -> dict[str, Any]:
-        facts = runs.describe() | {
-            "date": runs.now(),
-            "seconds": round(time.time() - begun),
-            "rounds": self.rounds_before
-            if self.rounds_before and self.options.only
-            else rounds + self.rounds_before,
-            "repeated": self.repeated
-            | (dict.fromkeys(self.options.only, rounds) if self.rounds_before else {}),
-            "load_before_and_after": [round(load[0], 2), round(runs.load(), 2)],
+            runs.tell(f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells")
+            # for magic 1 one round says enough
+            asked = [cell for cell in chosen_cells if cell.magic == 2 or number == 0]
+            self.round(asked, number)
+        reader = report.Reader(self.raw, self.best_probe, self.allocations(chosen_cells))
+        machine = runs.describe() | runs.libraries() | {"date": runs.now()}
+        machine |= {
+            "rounds": self.options.rounds,
+            "load_before_and_after": [round(load, 2), round(runs.load(), 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
             "batches": self.batches_by,
             "cores": {
@@ -305,21 +242,21 @@ class Bench:
                 "JVM and Go": sorted(self.many.cores),
             },
             "nice": self.options.nice,
-            "best_probe_ns": self.best_probe,
             "missing": self.missing,
         }
-        return {"machine": facts, "raw": self.raw, "allocations": self.allocations_before}
+        rows, times = report.rounded(list(self.suite.rows(reader))), report.rounded(reader.times())
+        samples = {"best_probe_ns": self.best_probe, "raw": self.raw}
+        return {"machine": machine, "rows": rows, "times": times}, samples
 
     def calibrate(self) -> None:
-        """Calibrate the core's fast state: the best probe of one or two seconds."""
+        """Find the core's fast state: the best probe of one or two seconds."""
         process = peers.worker("batchval", self.own)
         path = cells.Cell(2, "none", 1, 100).path(self.folder)
         answer = process.ask(operation="check", path=str(path), samples=100, sample_ns=SAMPLE_NS)
         process.stop()
         if "error" in answer:
             raise SystemExit(f"batchval does not run: {answer['error']}")
-        best = min(answer["probe"])
-        self.best_probe = min(best, self.best_probe) if self.best_probe else best
+        self.best_probe = min(answer["probe"])
 
 
 def check_whole(bench: Bench) -> None:
@@ -331,23 +268,15 @@ def check_whole(bench: Bench) -> None:
         raise SystemExit(f"--write needs every peer; not here: {names} (docs/benchmarks/method.md)")
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, suite: Suite = VALIDATION, rounds: int = 5) -> int:
     """Measure and print. Returns the exit code."""
-    options = arguments(argv)
+    options = arguments(argv, suite, rounds)
     native.load()
-    bench = Bench(options)
+    bench = Bench(options, suite)
     check_whole(bench)
-    measured = bench.run()
-    result = report.assess(measured)
-    write_raw(options.out, measured)
-    runs.finish(options, "validation", report.rounded(result), report.markdown(result))
+    result, samples = bench.run()
+    runs.finish(options, suite.name, result, suite.render(result), samples)
     return 0
-
-
-def write_raw(out: Path, measured: dict[str, Any]) -> None:
-    """Write OUT.raw.json: every sample, from which the reports read a run, also one cut off."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".raw.json").write_text(json.dumps(measured))
 
 
 if __name__ == "__main__":

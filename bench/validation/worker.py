@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import ctypes
 import json
-import statistics
 import sys
 import timeit
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
@@ -49,14 +48,6 @@ def peer_named(name: str) -> Peer:
         from bench.validation import peer_batchval
 
         return peer_batchval.OPERATIONS
-    if name in ("decompressors", "memory"):
-        from bench.validation import peer_parts
-
-        return peer_parts.OPERATIONS
-    if name == "rules":
-        from bench.validation import peer_rules
-
-        return peer_rules.OPERATIONS
     if name == "claims":
         from bench.validation import peer_claims
 
@@ -90,15 +81,6 @@ def sample(
         out["probe"].append(round(max(before, after)))
         fast_ones += not fast or out["probe"][-1] <= fast
     return out
-
-
-def in_turns(jobs: Sequence[Job]) -> list[float]:
-    """Return the median ns of each job: samples in turns, CPU time of this thread."""
-    found: list[list[float]] = [[] for _ in jobs]
-    for _ in range(3):
-        for job, times in zip(jobs, found, strict=True):
-            times.extend(sample(job, 7, 3e6, 0, lambda: 0.0)["ns"])
-    return [statistics.median(times) for times in found]
 
 
 def main() -> None:

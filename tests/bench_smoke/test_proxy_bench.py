@@ -13,7 +13,7 @@ import pytest
 from batchval import LogValidator
 from batchval.protocol.produce import ProduceRequestView
 from bench import pages
-from bench.proxy import load, verdicts
+from bench.proxy import load, proxies, workers
 from tests.support.benches import ROOT, folders_to_save_in, run
 
 pytestmark = pytest.mark.long
@@ -31,33 +31,23 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_gate_is_measured_with_and_without_a_proxy(result: dict[str, Any]) -> None:
-    samples = result["samples"]
+    samples = result["whole"]
     for size in load.SIZES:
         for way in ("validating", "off"):
             (sample,) = samples[f"{size} none"][way]
             assert sample["requests"] > 0
-            assert (
-                sample["bytes"]
-                == sample["requests"] * result["loads"][f"{size} none"]["frame_bytes"]
-            )
+            assert 0.9 < sample["bytes"] / sample["requests"] / load.SIZES[size] <= 1
             assert sample["cpu_s_a_gb"] > 0
     for size in ("64 kB", "1 MB"):
         assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
     assert set(samples["latency 64 kB"]) == {"direct", "pump", "validating"}
     assert all(sample["waited"] >= 0 for (sample,) in samples["latency 64 kB"].values())
-    (sample,) = samples[verdicts.METADATA]["validating"]
-    assert sample["partitions"] == 600
-    assert 0 < sample["best_us"] <= sample["us"]
     if "TLS" not in result["settings"]["missing"]:
-        for size in verdicts.TLS_SIZES:
+        for size in proxies.TLS_SIZES:
             assert set(samples[f"{size} TLS"]) == {"validating", "off"}
             assert all(one["requests"] > 0 for (one,) in samples[f"{size} TLS"].values())
     assert result["memory"]["stalled_client"]["bytes_queued"] == 20 * (8 + load.FETCH_ANSWER)
     assert result["memory"]["stalled_broker"]["bytes_taken"] > 0
-    unmeasured = [row["figure"] for row in result["rows"] if row["verdict"] == "not measured"]
-    assert len(unmeasured) == len(verdicts.RATIOS), (
-        unmeasured
-    )  # peers were not passed; all else is there
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -81,74 +71,27 @@ def test_the_requests_are_of_the_size_they_say_and_valid(
     assert count == 4
 
 
-def test_a_verdict_is_noise_only_within_the_spread() -> None:
-    goals = verdicts.Goals({"samples": {}, "memory": {}})
-    for values in ([0.4, 0.5, 0.41], [0.44, 0.47, 0.5], [0.6, 0.61, 0.62], []):
-        goals.row("a figure", 0.45, values, "s")
-    assert [row["verdict"] for row in goals.rows] == ["met", "noise", "missed", "not measured"]
-    assert goals.rows[1]["spread"] == pytest.approx(0.03 / 0.47)
-
-
 def test_a_result_is_saved_and_its_page_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
-    committed = result | {"machine": result["machine"] | {"commit": "0123abc"}}
+    saved = {key: value for key, value in result.items() if key != "whole"}
+    committed = saved | {"machine": result["machine"] | {"commit": "0123abc"}}
     pages.save("proxy", committed)
     assert json.loads((results / "proxy.json").read_text()) == committed
     text = (docs / "proxy.md").read_text()
     assert "`0123abc`" in text
     assert "| gate, validating |" in text
     assert "| 64 kB lz4 |" in text
-    assert "## Gate and broker at a fixed rate" in text  # of the saved ingress.json
-    assert "goal" not in text
-
-
-def test_the_terminal_shows_every_goal(result: dict[str, Any]) -> None:
-    text = verdicts.markdown(result)
-    for row in result["rows"]:
-        verdict = row["verdict"] if row["verdict"] in ("met", "noise") else f"**{row['verdict']}**"
-        assert any(
-            line.startswith(f"| {row['figure']} |") and verdict in line
-            for line in text.splitlines()
-        ), row
-
-
-@pytest.mark.parametrize(
-    ("words", "error"), [(["--quick"], "needs a whole run"), ([], "needs --kroxylicious FOLDER")]
-)
-def test_only_a_whole_run_is_saved(
-    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from bench.proxy import proxies
-
-    with pytest.raises(SystemExit):
-        proxies.arguments(["--write", *words])
-    assert f"--write {error}" in capsys.readouterr().err
 
 
 def test_peers_are_saved_with_their_versions(tmp_path: Path) -> None:
     program = tmp_path / "kafka-proxy"
     program.write_text("#!/bin/sh\necho kafka-proxy version 1.2.3\n")
     program.chmod(0o755)
-    from bench.proxy import proxies
-
     options = proxies.arguments(["--kafka-proxy", str(program), "--kroxylicious", "jars"])
     assert proxies.peer_versions(options) == {"Kroxylicious": "0.12.0", "kafka-proxy": "1.2.3"}
     assert proxies.peer_versions(proxies.arguments([])) == {}
-
-
-def test_a_metadata_answer_with_a_brokers_own_address_is_found_out() -> None:
-    script = """
-import asyncio
-from bench.proxy import metadata
-metadata.Session.replace = lambda self, node_id, host, port: (host, port)
-asyncio.run(metadata.measure(10, 1))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert "RuntimeError: clients see the addresses [(0, 'broker-0" in done.stderr, done.stderr
 
 
 def test_an_answer_that_is_not_the_brokers_stops_a_run(tmp_path: Path) -> None:
@@ -185,8 +128,6 @@ finally:
 
 
 def test_the_connections_of_a_gate_without_workers_are_shown() -> None:
-    from bench.proxy import workers
-
     split = {'worker_connections{worker="0"}': 9.0, 'worker_connections{worker="1"}': 7.0}
     assert workers.connections({"connections_open": 16.0} | split) == [9.0, 7.0]
     assert workers.connections({"connections_open": 16.0}) == [16.0]

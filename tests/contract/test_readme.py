@@ -104,7 +104,7 @@ def test_a_new_result_is_seen(
     result = pages.read("validation")
     result["machine"] |= {"commit": "0123abc", "processor": "Another(R) Processor, 2 cores"}
     for row in result["rows"]:
-        row["ours_ns"] = row["ours_ns"] and 77_000.0
+        row.update({"ours_ns": 77_000.0} if "ours_ns" in row else {})
     pages.save("validation", result)
     assert json.loads((results / "validation.json").read_text()) == result
     assert "77 µs" in (docs / "validation.svg").read_text()

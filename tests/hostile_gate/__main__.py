@@ -25,7 +25,7 @@ from tests.hostile_gate.attacks import ATTACKS
 from tests.hostile_gate.ceilings import broken, shares
 from tests.hostile_gate.gate_under_test import ROOT
 from tests.hostile_gate.measure import Found, best_of, shown
-from tests.hostile_gate.page import table_of
+from tests.hostile_gate.page import kept, table_of
 
 
 def measured(name: str, tries: int, checkout: Path) -> Found:
@@ -76,7 +76,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if options.write:
-        pages.save("hostile", result)
+        attacks = [kept(found) for found in result["attacks"]]
+        pages.save("hostile", result | {"attacks": attacks})
     above = [
         found["attack"] for found in result["attacks"] if found.get("error") or found["broken"]
     ]

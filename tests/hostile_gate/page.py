@@ -21,8 +21,20 @@ HEADINGS = (
     "p99 of others",
     "callback",
 )
+#: what the page reads of an attack, and of what it sent
+KEPT = ("attack", "error", "unit", "cpu_s", "memory_bytes", "quiet_p99_s", "p99_s", "callback_s")
+KEPT += ("ordinary_byte_s", "ordinary_request_s", "broken")
+SENT = ("connections", "sent", "requests", "plain", "answered", "closed")
 #: figure of ceilings.shares -> its column
 COLUMNS = {"cpu": 4, "memory": 5, "latency": 6, "callback": 7}
+
+
+def kept(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what is saved of an attack."""
+    attack = {name: found[name] for name in KEPT if name in found}
+    if "sent" in found:
+        attack["sent"] = {name: found["sent"][name] for name in SENT}
+    return attack
 
 
 def size(count: float) -> str:

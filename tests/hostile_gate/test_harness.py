@@ -15,7 +15,8 @@ import pytest
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest
-from tests.hostile_gate import batches, broker, ceilings, requests
+from bench import pages
+from tests.hostile_gate import batches, broker, ceilings, page, requests
 from tests.hostile_gate.attacks import ATTACKS, of_brokers
 from tests.hostile_gate.batches import CODECS, Batch
 from tests.hostile_gate.crowd import Crowd, Plan
@@ -258,3 +259,10 @@ def test_every_class_has_a_share_in_ci() -> None:
         "stream of nothing",
         "answers",
     }
+
+
+def test_what_is_saved_of_an_attack_is_what_its_row_reads() -> None:
+    found = pages.read("hostile")["attacks"][0]
+    more = found | {"worst_s": 1.0, "sent": found["sent"] | {"facts": {"a": 1}}}
+    assert page.kept(more) == found
+    assert page.row(page.kept(more)) == page.row(more)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench import pages
-from bench.pages import agents
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,9 +41,5 @@ def folders_to_save_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     monkeypatch.setattr(pages, "RESULTS", results)
     monkeypatch.setattr(pages, "DOCS", docs)
     monkeypatch.setattr(pages, "REPORTS", tmp_path / "reports")
-    for name in agents.SOURCES:
-        (tmp_path / "broker" / name).parent.mkdir(exist_ok=True)
-        shutil.copy(pages.AGENTS / name, tmp_path / "broker" / name)
-    monkeypatch.setattr(pages, "AGENTS", tmp_path / "broker")
     shutil.copytree(pages.ROOT / "docs" / "reports", tmp_path / "reports")
     return results, docs

@@ -1,8 +1,7 @@
 """Produce requests of one batch for one partition, version 7, whose order a broker itself checks.
 
 The batches are an idempotent producer's: each has the base sequence that follows the one before it,
-so a request that overtook another would be refused with OUT_OF_ORDER_SEQUENCE_NUMBER by a real
-broker, and is by sink.py.
+so a request that overtook another is refused with OUT_OF_ORDER_SEQUENCE_NUMBER.
 """
 
 from __future__ import annotations
@@ -72,13 +71,6 @@ class Produce:
         (name,) = struct.unpack_from(">h", frame, 8)
         error, offset = struct.unpack_from(">hq", frame, 10 + name + 8)
         return ProduceResponse(error, offset, struct.unpack_from(">i", frame, len(frame) - 4)[0])
-
-
-def produce_response(correlation_id: int, topic: bytes, error_code: int, base_offset: int) -> bytes:
-    """Return a broker's ProduceResponse frame, its length included."""
-    body = struct.pack(">iih", correlation_id, 1, len(topic)) + topic
-    body += struct.pack(">iihqqq", 1, 0, error_code, base_offset, -1, 0) + struct.pack(">i", 0)
-    return struct.pack(">i", len(body)) + body
 
 
 @dataclass(slots=True)

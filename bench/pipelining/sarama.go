@@ -4,7 +4,12 @@
 package main
 
 import (
+	"encoding/json"
+	"flag"
+	"fmt"
 	"log"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,23 +18,28 @@ import (
 )
 
 func main() {
-	s := flags()
+	log.SetFlags(0)
+	brokers := flag.String("brokers", "", "host:port,…")
+	topic := flag.String("topic", "", "")
+	records := flag.Int("records", 1000, "")
+	partition := flag.Int("partition", -1, "-1: round robin")
+	acks := flag.Int("acks", -1, "-1 or 0")
+	limit := flag.Int("cap", 5, "requests in flight")
+	batch := flag.Int("batch", 500000, "bytes")
+	linger := flag.Duration("linger", 100*time.Millisecond, "")
+	flag.Parse()
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_4_0_0
-	config.Net.MaxOpenRequests = s.cap
-	config.Producer.RequiredAcks = sarama.RequiredAcks(s.acks)
-	config.Producer.Flush.Bytes = s.batch
-	config.Producer.Flush.Frequency = s.linger
+	config.Net.MaxOpenRequests = *limit
+	config.Producer.RequiredAcks = sarama.RequiredAcks(*acks)
+	config.Producer.Flush.Bytes = *batch
+	config.Producer.Flush.Frequency = *linger
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewRoundRobinPartitioner
-	if s.partition >= 0 {
+	if *partition >= 0 {
 		config.Producer.Partitioner = sarama.NewManualPartitioner
 	}
-	if s.tls != nil {
-		config.Net.TLS.Enable = true
-		config.Net.TLS.Config = s.tls
-	}
-	producer, err := sarama.NewAsyncProducer(s.brokers, config)
+	producer, err := sarama.NewAsyncProducer(strings.Split(*brokers, ","), config)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,12 +61,15 @@ func main() {
 		}
 	}()
 
-	value := sarama.ByteEncoder(letters())
+	value := make(sarama.ByteEncoder, 1000)
+	for i := range value {
+		value[i] = byte('a' + i%26)
+	}
 	failed, why := 0, ""
 	began := time.Now()
 	finished := make(chan struct{})
 	go func() {
-		for open := s.records; open > 0; open-- {
+		for open := *records; open > 0; open-- {
 			select {
 			case <-producer.Successes():
 			case e := <-producer.Errors():
@@ -66,8 +79,8 @@ func main() {
 		}
 		close(finished)
 	}()
-	for i := 0; i < s.records; i++ {
-		producer.Input() <- &sarama.ProducerMessage{Topic: s.topic, Value: value, Partition: int32(s.partition)}
+	for i := 0; i < *records; i++ {
+		producer.Input() <- &sarama.ProducerMessage{Topic: *topic, Value: value, Partition: int32(*partition)}
 	}
 	<-finished
 	seconds := time.Since(began).Seconds()
@@ -75,5 +88,11 @@ func main() {
 	if err := producer.Close(); err != nil {
 		log.Print(err)
 	}
-	report(s, seconds, failed, why, map[string]any{"in_flight": highest})
+	line, _ := json.Marshal(map[string]any{
+		"records": *records, "failed": failed, "why": why, "seconds": seconds, "in_flight": highest,
+	})
+	fmt.Println(string(line))
+	if failed > 0 {
+		os.Exit(1)
+	}
 }
