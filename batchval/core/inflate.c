@@ -7,8 +7,8 @@
  *
  * Why not a library: what is valid must be what the JDK's zlib says, or a batch gets in that no
  * Java consumer can read. isa-l takes incomplete codes and libdeflate takes the unused half of a
- * one-symbol code; both are faster than zlib, neither agrees with it. bench/validation measures
- * this one next to them.
+ * one-symbol code; both are faster than zlib, neither agrees with it. docs/dependencies.md has
+ * figures of this one next to them.
  *
  * A table entry: bits 0-7   how many bits to drop (code and extra bits together)
  *                bits 8-9   how many literals (1 or 2); 0: no literal

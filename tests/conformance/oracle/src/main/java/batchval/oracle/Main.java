@@ -2,7 +2,6 @@ package batchval.oracle;
 
 import batchval.oracle.bench.BenchBatches;
 import batchval.oracle.bench.BenchCommand;
-import batchval.oracle.bench.PacedCommand;
 import batchval.oracle.generate.GenerateCommand;
 import batchval.oracle.golden.Golden;
 
@@ -30,7 +29,6 @@ public final class Main {
           golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
-          paced WAY                            what produce requests cost Kafka at a fixed pace
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
           topic-keys [OUT]                     Kafka's topic configuration keys: name, default,
                                                allowed values
@@ -85,10 +83,6 @@ public final class Main {
                 BenchCommand.Plan plan = new BenchCommand.Plan(o.text("--benchmark", "brokerPath"), o.text("--files", "v2-*.bin"),
                     (int) o.number("--forks", 1), (int) o.number("--warmups", 3), (int) o.number("--iterations", 3), o.number("--ms", 400));
                 BenchCommand.run(plan, Path.of(o.rest().get(0)), Path.of(o.rest().get(1)));
-            }
-            case "paced" -> {
-                need(rest.length == 1);
-                PacedCommand.run(rest[0]);
             }
             case "errors" -> {
                 need(rest.length <= 1);
