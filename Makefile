@@ -98,7 +98,7 @@ test-arm: build  ## tries the package on ARM64 under qemu: kernel, conformance, 
 check: lint  ## runs lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract
 
-lint: build  ## runs ruff, cython-lint, mypy (strict), the import contract, and the check of words and columns
+lint: build  ## runs ruff, cython-lint, mypy (strict), the import contract, and the check of columns
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint batchval  # it calls pycodestyle by name

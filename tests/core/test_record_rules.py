@@ -666,7 +666,7 @@ def test_sets_of_many_ids() -> None:
     assert [index for index, _ in asks.check(of_parts(parts), now_ms=NOW).record_errors] == [3, 4]
 
 
-def test_names_of_one_size_are_told_apart() -> None:  # style: allow(told)
+def test_names_of_one_size_are_told_apart() -> None:
     names = [f"name-{number:03}" for number in range(64)]
     others = [f"other-{number:02}" for number in range(64)]
     asks = validator(rules_of(required_headers=names, forbidden_headers=others))

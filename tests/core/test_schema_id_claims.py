@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings  # style: allow(given)
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchval import LogValidator, RecordRules, SchemaIds, TopicPolicy
@@ -129,7 +129,7 @@ VALUES = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(VALUES, st.sets(st.integers(0, 3)), st.booleans(), CODEC)  # style: allow(given)
+@given(VALUES, st.sets(st.integers(0, 3)), st.booleans(), CODEC)
 def test_each_lie_is_found(
     values: list[bytes | None], ids: set[int], no_null: bool, codec: int
 ) -> None:
@@ -149,7 +149,7 @@ def test_each_lie_is_found(
 
 
 @settings(max_examples=150, deadline=None)
-@given(VALUES, st.booleans(), st.booleans(), st.sampled_from([GZIP, ZSTD]))  # style: allow(given)
+@given(VALUES, st.booleans(), st.booleans(), st.sampled_from([GZIP, ZSTD]))
 def test_honest_claims_never_let_in_what_a_rule_refuses(
     values: list[bytes | None], refuse: bool, any_id: bool, codec: int
 ) -> None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given  # style: allow(given)
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchval.core.columns import scan_batches
@@ -294,9 +294,7 @@ def pieces_of(parts: list[bytes], cuts: list[int]) -> list[tuple[int, bytes]]:
     return found
 
 
-@given(  # style: allow(given)
-    logs(), st.lists(st.integers(0, 40), max_size=12), st.randoms(use_true_random=False)
-)
+@given(logs(), st.lists(st.integers(0, 40), max_size=12), st.randoms(use_true_random=False))
 def test_any_pieces_joined_in_any_order_are_the_whole(
     log: tuple[list[bytes], list[tuple[int, int, int, str]]], cuts: list[int], rng: Any
 ) -> None:
@@ -324,7 +322,7 @@ def test_any_pieces_joined_in_any_order_are_the_whole(
     assert everything(states[0]) == everything(whole)
 
 
-@given(logs(), st.lists(st.integers(0, 40), min_size=1, max_size=6))  # style: allow(given)
+@given(logs(), st.lists(st.integers(0, 40), min_size=1, max_size=6))
 def test_damage_between_pieces_is_the_same_in_any_order(
     log: tuple[list[bytes], list[tuple[int, int, int, str]]], cuts: list[int]
 ) -> None:
