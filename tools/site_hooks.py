@@ -10,7 +10,7 @@ import posixpath
 import re
 from typing import Any
 
-from tools import site_api
+from tools import site_api, site_files
 
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
@@ -28,10 +28,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the API pages, which are generated from signatures and docstrings."""
+    """Add the pages that are made of signatures and docstrings."""
     from mkdocs.structure.files import File  # the tests import this module without mkdocs
 
-    for path, text in site_api.pages().items():
+    for path, text in (site_api.pages() | site_files.pages()).items():
         files.append(File.generated(config, path, content=text))
     return files
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.contract.sources import PACKAGE, ROOT
+from tools import site_files
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [ARCHITECTURE, *sorted((ROOT / "docs" / "architecture").glob("*.md"))]
-#: what a list of files names: a .pyx stands for its .pxd and .pyi
-SUFFIXES = {".py", ".pyx", ".pxd", ".c", ".h", ".j2"}
-_FOLDER = re.compile(r"^## `batchval/([\w/]*)`$", re.MULTILINE)
-_ROW = re.compile(r"^\| `([\w.*]+)` \| (.*) \|$", re.MULTILINE)
 #: pages that name paths, from the root or below the package
 NAMING = [
     *PAGES,
@@ -26,55 +22,42 @@ NAMING = [
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 
 
-def listed(pages: list[Path]) -> Counter[str]:
-    """Return the files that the lists name, below the package; a star for all of a folder."""
-    found: Counter[str] = Counter()
-    for page in pages:
-        folders = _FOLDER.split(page.read_text("utf-8"))[1:]
-        for folder, text in zip(folders[::2], folders[1::2], strict=True):
-            found.update(f"{folder}{name}" for name, what in _ROW.findall(text) if what.strip())
-    return found
-
-
-def files(package: Path) -> set[str]:
-    """Return the files that a list has to name. C that Cython has written is not one."""
-    found = set()
-    for path in package.rglob("*"):
-        source = path.with_suffix(".pyx")
-        if path.suffix in SUFFIXES and (path == source or not source.exists()):
-            found.add(path.relative_to(package).as_posix())
-    return found
-
-
-def unlike(pages: list[Path], package: Path) -> list[str]:
-    """Return what the lists lack, what they have twice, and what is gone."""
-    named, there = listed(pages), files(package)
-    stars = {name.removesuffix("*.py") for name in named if name.endswith("/*.py")}
-    covered = {name for name in there if name.rpartition("/")[0] + "/" in stars}
-    gone = {name for name in named if not name.endswith("*.py")} - there
-    return [
-        *(f"missing: {name}" for name in sorted(there - covered - set(named))),
-        *(f"gone: {name}" for name in sorted(gone)),
-        *(f"twice: {name}" for name, count in named.items() if count > 1),
+def test_every_file_says_what_it_holds() -> None:
+    """Make the lists of files of the site: each file has one row, with a sentence."""
+    rows = [
+        (f"{folder}{name}", text)
+        for page in site_files.PAGES.values()
+        for folder, found in site_files.sections(page)
+        for name, text in found
     ]
+    names = [name for name, _ in rows]
+    modules = [path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py*")]
+    wanted = {
+        name for name in modules if name.endswith((".py", ".pyx")) and (ROOT / name).stat().st_size
+    }
+    assert len(names) == len(set(names))
+    assert wanted <= set(names)
+    assert [name for name, text in rows if not text] == []
+    assert site_files.missing() == set()
 
 
-def test_every_file_has_a_line() -> None:
-    assert unlike(PAGES, PACKAGE) == []
-
-
-def test_a_missing_and_a_lost_file_are_found(tmp_path: Path) -> None:
-    package, page = tmp_path / "batchval", tmp_path / "files.md"
-    (package / "core").mkdir(parents=True)
-    for name in ("core/a.pyx", "core/a.pxd", "core/a.c", "core/b.h", "core/new.py"):
-        (package / name).write_text("")
-    rows = [f"| `{name}` | x |" for name in ("a.pyx", "b.h", "old.py", "b.h")]
-    page.write_text("\n".join(["## `batchval/core/`", *rows, ""]))
-    assert unlike([page], package) == [
-        "missing: core/new.py",
-        "gone: core/old.py",
-        "twice: core/b.h",
-    ]
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.py", 'r"""Read `a|b`, KIP-1.\n\nMore."""', "Read `a|b`, KIP-1"),
+        ("a.pyx", '# cython: x\n"""Two\nlines. And more."""\n', "Two lines"),
+        ("a.c", "/* Checksums (RFC 1).\n *\n * More. */", "Checksums (RFC 1)"),
+        ("a.html.j2", "{# The page: a frame. -#}\n<html>", "The page: a frame"),
+        ("a.pxd", "", ""),
+    ],
+)
+def test_the_first_sentence(name: str, text: str, found: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert site_files.sentence(path) == found
+    path.write_text("int x;\n")
+    with pytest.raises(ValueError, match="begins with no docstring"):
+        site_files.sentence(path)
 
 
 def test_the_files_to_read_first_exist() -> None:

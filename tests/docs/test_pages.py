@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tools import site_api
+from tools import site_api, site_files
 from tools.site_hooks import github_anchor, on_page_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def test_each_page_is_in_the_navigation_once() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert sorted(
         page for page in pages_of(site["nav"]) if not page.startswith("https://")
-    ) == sorted([*PAGES, *site_api.pages()])
+    ) == sorted([*PAGES, *site_api.pages(), *site_files.pages()])
 
 
 def test_the_site_loads_nothing_from_other_hosts() -> None:
