@@ -15,6 +15,13 @@ from tools import site_api, site_files
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
+#: what a browser fetches without a click; a canonical address is not fetched
+_FOREIGN = re.compile(
+    r"<(?:script|img|iframe|source|link(?![^>]*rel=.?(?:canonical|next|prev|edit)))\b"
+    r"[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^\s>]+",
+    re.IGNORECASE,
+)
+
 
 def github_anchor(heading: str, separator: str = "-") -> str:
     """Return the anchor that GitHub gives to a heading."""
@@ -46,6 +53,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
         return found[0] if is_page else f"]({config.extra['repository']}/blob/main/{path})"
 
     return _plain_bars(_LINK.sub(absolute, markdown))
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Refuse a page that loads a script, a style or a picture from another host."""
+    from mkdocs.exceptions import PluginError  # the tests import this module without mkdocs
+
+    if found := _FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads from another host: {found[0]}")
+    return output
 
 
 def _plain_bars(markdown: str) -> str:
