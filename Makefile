@@ -53,7 +53,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build docs demo demo-broker test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-quick bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
+.PHONY: help build docs demo demo-broker test test-ci test-full lint check coverage hostile hostile-long kills bench bench-quick bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -91,9 +91,6 @@ test-ci: build  ## runs these and the long ones (some next to a live broker), as
 
 test-full: build  ## runs all tests
 	$(call stages)
-
-test-arm: build  ## tries the package on ARM64 under qemu: kernel, conformance, tests/core (root on Debian installs qemu; ARM=--help)
-	$(PY) -m tools.arm $(ARM)
 
 check: lint  ## runs lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract
@@ -158,11 +155,10 @@ conformance: build  ## compares the verdicts on new cases with Apache Kafka's (J
 dist: build  ## builds sdist and wheel, and tries them as a user does: each extra alone, no compiler, tests/core (DIST=--keep)
 	$(PY) -m tools.dist $(DIST)
 
-wheels: $(RELEASE)/.packages  ## builds wheels for x86-64 and ARM64, glibc and musl, each Python, into dist/wheels (WHEELS=--help)
-	$(RELEASE)/bin/python -m tools.wheels $(WHEELS)
-
-trial: $(RELEASE)/.packages  ## installs and tries dist/wheels on bare systems: glibc, musl, ARM64 (root, Debian; TRIAL=--help)
-	$(RELEASE)/bin/python -m tools.trial $(TRIAL)
+wheels: $(RELEASE)/.packages  ## builds and tries the wheels for Linux into dist/wheels by cibuildwheel (Docker or Podman; WHEELS=--help)
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+		$(RELEASE)/bin/python -m cibuildwheel --platform linux --output-dir dist/wheels $(WHEELS)
+	$(RELEASE)/bin/python -m tools.hardening dist/wheels/*.whl
 
 lock: $(RELEASE)/.packages  ## writes requirements/*.txt from pyproject.toml (LOCK=--upgrade: the newest versions)
 	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(LOCK)
@@ -209,8 +205,9 @@ $(VENV)/.packages: pyproject.toml requirements/build.txt requirements/dev.txt
 $(DEMO)/.packages: pyproject.toml requirements/build.txt requirements/demo.txt
 	$(call environment,$(DEMO),demo)
 
-$(RELEASE)/.packages: requirements/build.txt requirements/release.txt
+$(RELEASE)/.packages: requirements/build.txt requirements/release.txt requirements/wheels.txt
 	$(call locked,$(RELEASE),release)
+	@$(RELEASE)/bin/python $(PIP) --require-hashes --requirement requirements/wheels.txt
 	@touch $@
 
 $(SITE)/.packages: requirements/build.txt requirements/docs.txt

@@ -57,8 +57,6 @@ CONSTRAINTS = WORK / "constraints.txt"
 DEVELOPMENT = {"bench", "check", "docs", "release", "test"}
 #: what setuptools adds to an sdist
 GENERATED = re.compile(r"PKG-INFO|setup\.cfg|batchval\.egg-info/[^/]+")
-#: minor versions of glibc that wheels' tags name; Debian bookworm has 2.36
-GLIBCS = (17, 24, 26, 27, 28, 31, 34)
 SEGMENT = "fixtures/segments/codec-lz4-0/00000000000000000000.log"
 #: what the core's tests read
 TESTS = ("tests", "fixtures", "tools", "pyproject.toml")
@@ -80,19 +78,6 @@ def step(what: str) -> Iterator[None]:
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def manylinux(machine: str) -> list[str]:
-    """Return the platforms of manylinux wheels that pip may download for a machine."""
-    return [
-        f"{name}_{machine}"
-        for name in ("manylinux2014", *(f"manylinux_2_{minor}" for minor in GLIBCS))
-    ]
-
-
-def musllinux(machine: str) -> list[str]:
-    """Return the platforms of wheels that run on musl; linux: what was compiled here."""
-    return [f"{name}_{machine}" for name in ("musllinux_1_2", "musllinux_1_1", "linux")]
 
 
 def run(

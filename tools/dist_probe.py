@@ -1,9 +1,10 @@
 """Try an installed batchval with one extra: import every module, run the command line.
 
-    ENVIRONMENT/bin/python -I tools/dist_probe.py EXTRA SEGMENT
+    ENVIRONMENT/bin/python -I tools/dist_probe.py EXTRA SEGMENT [--beside-compiler]
 
 EXTRA may be empty. Runs in an environment that holds nothing but the wheel and what the extra
-brings; tools/dist.py makes it. Prints the faults, one a line. Exit codes: 0, 1 there are faults.
+brings. tools/dist.py makes it; with --beside-compiler it is cibuildwheel's. Prints the faults, one
+a line. Exit codes: 0, 1 there are faults.
 """
 
 from __future__ import annotations
@@ -82,12 +83,16 @@ def commands(segment: str) -> Iterator[str]:
             yield f"batchval {' '.join(arguments)}: exit code {ran.returncode}\n{ran.stdout}{ran.stderr}"
 
 
-def surroundings() -> Iterator[str]:
-    """Yield what this environment must not have: the source tree, a compiler, Cython."""
+def origin() -> Iterator[str]:
+    """Yield the folder of batchval, if it is not in this environment."""
     import batchval
 
     if not Path(batchval.__file__).is_relative_to(sys.prefix):
         yield f"batchval was imported from {batchval.__file__}, not from the wheel"
+
+
+def build_tools() -> Iterator[str]:
+    """Yield what can compile here: a compiler, Cython."""
     for program in ("cc", "gcc", "clang", "c++", "cython", "make"):
         if place := shutil.which(program):
             yield f"{place} is on the path"
@@ -95,9 +100,11 @@ def surroundings() -> Iterator[str]:
         yield "Cython is installed"
 
 
-def main(extra: str, segment: str) -> int:
+def main(extra: str, segment: str, *options: str) -> int:
     """Run the probe."""
-    faults = [*surroundings(), *imports(extra), *commands(segment)]
+    faults = [*origin(), *imports(extra), *commands(segment)]
+    if "--beside-compiler" not in options:
+        faults += build_tools()
     print(*faults, sep="\n", end="\n" * bool(faults))
     return int(bool(faults))
 

@@ -22,10 +22,8 @@ WRITES = {
 }
 #: Tools whose installation is neither local nor by hash, and why. None makes a file of a release.
 UNHASHED = {
-    "tools/arm_machine.py": "what the tests import, for a machine that is emulated",
     "tools/dist.py": "what the wheels depend on, in the versions of the locks, to try them",
     "tools/rehearsal/plan.py": "the wheels that it serves itself, as users install them",
-    "tools/trial/musl.py": "OpenSSL of a system on which wheels are tried, by its version",
     "tools/rehearsal/wheels.py": 'the newest dependencies, as "pip install batchval" takes them',
 }
 
@@ -162,9 +160,10 @@ def test_tools_install_what_is_local() -> None:
         for call in calls:
             if "apt" in call or ".deb" in call or '"make"' in call:
                 continue
-            local = "--no-index" in call or "*folder" in call  # the folder of a trial's wheels
-            assert local or "--require-hashes" in call or name in UNHASHED, (name, call)
-    assert '"--no-index"' in (ROOT / "tools" / "trial" / "plan.py").read_text("utf-8")
+            assert "--no-index" in call or "--require-hashes" in call or name in UNHASHED, (
+                name,
+                call,
+            )
 
 
 def test_the_base_image_is_pinned_by_digest() -> None:

@@ -57,14 +57,14 @@ def test_commands_of_workflows_exist(path: Path) -> None:
 
 def test_ci_runs_one_script() -> None:
     workflow = loaded(ROOT / ".github" / "workflows" / "ci.yml")
-    assert [step["run"] for step in steps(workflow) if "run" in step] == [".ci/run"]
+    assert [one["run"] for one in workflow["jobs"]["ci"]["steps"] if "run" in one] == [".ci/run"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
     pythons = [
         step["with"]["python-version"]
         for step in steps(workflow)
         if "python-version" in step.get("with", {})
     ]
-    assert pythons == ["3.11"]
+    assert set(pythons) == {"3.11"}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,14 @@ against zlib.
 
 from __future__ import annotations
 
+import os
+import platform
 import random
+import shutil
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +159,40 @@ def test_crc32_is_zlibs() -> None:
             data = NOISE[start : start + length]
             assert crc32c.crc32(data) == zlib.crc32(data)
     assert crc32c.crc32(NOISE[500:], crc32c.crc32(NOISE[:500])) == zlib.crc32(NOISE)
+
+
+#: bits of AT_HWCAP: https://docs.kernel.org/arch/arm64/elf_hwcaps.html
+PMULL, CRC32 = 1 << 4, 1 << 7
+COMPILER = shutil.which("cc", path=os.defpath)
+#: preloaded into a process on ARM64: hides capabilities of the processor
+HIDING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/auxv.h>
+
+unsigned long getauxval(unsigned long type)
+{
+    unsigned long (*found)(unsigned long);
+    *(void **)&found = dlsym(RTLD_NEXT, "getauxval"); /* as POSIX writes it */
+    return type == AT_HWCAP ? found(type) & ~(HIDDEN) : found(type);
+}
+"""
+
+
+if platform.machine() == "aarch64" and COMPILER:
+
+    @pytest.mark.parametrize(
+        ("hidden", "kernels"),
+        [(PMULL, ["table", "armv8-crc"]), (PMULL | CRC32, ["table"])],
+    )
+    def test_arm64_without_a_capability(hidden: int, kernels: list[str], tmp_path: Path) -> None:
+        """Choose as on a Raspberry Pi 4 (no PMULL), and on a processor without both."""
+        (tmp_path / "hide.c").write_text(HIDING.replace("HIDDEN", f"{hidden}UL"))
+        command = [str(COMPILER), "-shared", "-fPIC", "-o", "hide.so", "hide.c", "-ldl"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        script = "from batchval.core import crc32c as c; print(c.usable_kernels(), c.kernel())"
+        settings = os.environ | {"LD_PRELOAD": str(tmp_path / "hide.so")}
+        ran = subprocess.run(
+            [sys.executable, "-c", script], env=settings, capture_output=True, text=True, check=True
+        )
+        assert ran.stdout.strip() == f"{kernels} {kernels[-1]}"
