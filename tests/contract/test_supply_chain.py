@@ -23,7 +23,6 @@ WRITES = {
 #: Tools whose installation is neither local nor by hash, and why. None makes a file of a release.
 UNHASHED = {
     "tools/dist.py": "what the wheels depend on, in the versions of the locks, to try them",
-    "tools/rehearsal/plan.py": "the wheels that it serves itself, as users install them",
     "tools/rehearsal/wheels.py": 'the newest dependencies, as "pip install batchval" takes them',
 }
 

@@ -4,8 +4,8 @@
 
 The machine is a bare Debian tree (debootstrap, in build/rehearsal/base) without a compiler and
 without this source tree. It shares the network of the host, but no name resolves in it. pip in the
-tree knows one index, served by this script on 127.0.0.1: the new wheel, the previous wheel, and
-their dependencies as wheels. A Kafka 4.4 broker runs on the host; its data lies in the tree.
+tree asks no index: it takes the new wheel, the previous wheel, and their dependencies as wheels
+from folders of the tree. A Kafka 4.4 broker runs on the host; its data lies in the tree.
 
 1. The previous wheel: install, settings, the gate before the broker, claims, an audit.
 2. The new wheel in an environment of its own: install, check, the gate before the broker, an audit.

@@ -13,7 +13,7 @@ from pathlib import Path
 import tools.rehearsal as package
 from tests.interop.kafka_broker import BrokerError, classpath, find_java
 from tools.rehearsal.plan import LOGS, Rehearsal
-from tools.rehearsal.steps import carry_out, exit_code
+from tools.rehearsal.steps import StepFailed, carry_out
 
 INTERRUPTED = 130
 
@@ -68,18 +68,15 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Rehearsal(options.wheel, options.previous, keep=options.keep) as rehearsal:
-            outcomes = carry_out(
-                rehearsal.steps(),
-                begin=rehearsal.begin,
-                show=lambda outcome: print(outcome, flush=True),
-            )
+            for line in carry_out(rehearsal.steps(), rehearsal.begin):
+                print(line, flush=True)
     except KeyboardInterrupt:
         return INTERRUPTED
-    code = exit_code(outcomes)
-    print(
-        f"rehearsal: {'FAILED' if code else 'OK'}, {sum(one.seconds for one in outcomes):.0f} s; logs in {LOGS}"
-    )
-    return code
+    except StepFailed as error:
+        print("FAILED:", error, *error.__notes__, sep="\n")
+        return 1
+    print(f"rehearsal: OK; logs in {LOGS}")
+    return 0
 
 
 if __name__ == "__main__":

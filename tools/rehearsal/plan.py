@@ -20,7 +20,6 @@ from batchval.report.units import plural
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support import proxy as batches
 from tools.rehearsal import clients, wheels
-from tools.rehearsal.index import LocalIndex
 from tools.rehearsal.running_gate import Gate, running_gate
 from tools.rehearsal.settings import GATE, lost_settings
 from tools.rehearsal.steps import Step, expect
@@ -32,6 +31,7 @@ SEGMENTS = wheels.ROOT / "fixtures" / "segments"
 OLD, NEW = "/opt/old", "/opt/new"
 BROKER = "/var/lib/kafka"
 DATA = f"{BROKER}/data"
+WHEELS, OLD_WHEEL, NEW_WHEEL = "/srv/wheels", "/srv/wheel-old", "/srv/wheel-new"
 GATE_YAML, EVERY_KEY_YAML = "/etc/batchval/gate.yaml", "/etc/batchval/every-key.yaml"
 STATE, OLD_AUDIT = "/srv/audit/orders", "/srv/audit/segments-by-old"
 CLAIMED_SEGMENT, CLAIMED_BATCHES = "/srv/claims/segment.log", "/srv/claims/batches.bin"
@@ -44,14 +44,13 @@ CLAIMS_START, CLAIMS_END = 61, 74
 
 
 class Rehearsal:
-    """The tree, the index and the broker of one run, and the steps that use them."""
+    """The tree and the broker of one run, and the steps that use them."""
 
     def __init__(self, wheel: Path | None, previous: str | None, *, keep: bool) -> None:
         """Take the options of the command line; see ``--help``."""
         self.chosen, self.previous, self.keep = wheel, previous, keep
         self.commit = self.old = self.new = ""
         self.tree: Tree
-        self.index: LocalIndex
         self.broker: KafkaBroker
         self.printed: dict[str, Any] = {}
         self.claims_shown: list[Any] = []
@@ -72,7 +71,7 @@ class Rehearsal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the broker and the index; keep the broker's log; remove the tree."""
+        """Stop the broker; keep the broker's log; remove the tree."""
         self._open.__exit__(kind, error, trace)
 
     def begin(self, name: str) -> None:
@@ -83,24 +82,24 @@ class Rehearsal:
     def steps(self) -> list[Step]:
         """Return all steps in their order."""
         return [
-            Step("tree", self.make_tree),
-            Step("wheels", self.make_wheels, ("tree",)),
-            Step("broker", self.start_broker, ("tree",)),
-            Step("old-install", self.old_install, ("wheels",)),
-            Step("old-settings", self.old_settings, ("old-install", "broker")),
-            Step("old-gate", self.old_gate, ("old-settings",)),
-            Step("old-claims", self.old_claims, ("old-install",)),
-            Step("old-audit", self.old_audit, ("old-gate",)),
-            Step("new-install", self.new_install, ("wheels",)),
-            Step("new-check", self.new_check, ("new-install",)),
-            Step("new-gate", self.new_gate, ("new-install", "broker")),
-            Step("new-audit", self.new_audit, ("new-gate",)),
-            Step("upgrade", self.upgrade, ("old-install",)),
-            Step("settings-read", self.settings_are_read, ("upgrade", "old-settings")),
-            Step("gate-again", self.gate_again, ("settings-read", "old-gate")),
-            Step("claims-read", self.claims_are_read, ("upgrade", "old-claims")),
-            Step("claims-trusted", self.claims_are_trusted, ("claims-read", "gate-again")),
-            Step("audit-resumed", self.audit_is_resumed, ("upgrade", "old-audit")),
+            ("tree", self.make_tree),
+            ("wheels", self.make_wheels),
+            ("broker", self.start_broker),
+            ("old-install", self.old_install),
+            ("old-settings", self.old_settings),
+            ("old-gate", self.old_gate),
+            ("old-claims", self.old_claims),
+            ("old-audit", self.old_audit),
+            ("new-install", self.new_install),
+            ("new-check", self.new_check),
+            ("new-gate", self.new_gate),
+            ("new-audit", self.new_audit),
+            ("upgrade", self.upgrade),
+            ("settings-read", self.settings_are_read),
+            ("gate-again", self.gate_again),
+            ("claims-read", self.claims_are_read),
+            ("claims-trusted", self.claims_are_trusted),
+            ("audit-resumed", self.audit_is_resumed),
         ]
 
     # ---- what the steps share ------------------------------------------------------------------
@@ -118,17 +117,20 @@ class Rehearsal:
         return f"{origin}; Python {version}, no compiler, no name resolves"
 
     def make_wheels(self) -> str:
-        """Build or find the wheels and serve them with their dependencies."""
+        """Build or find the wheels, and copy them with their dependencies into the tree."""
         new, new_origin = wheels.new_wheel(self.chosen)
         self.new = wheels.version_of(new)
         self.commit = wheels.previous_commit(self.previous)
-        old, old_origin = wheels.previous_wheel(self.commit, self.new)
+        old = wheels.build(self.commit)
         self.old = wheels.version_of(old)
         others = wheels.dependencies([old, new])
-        self.index = self._open.enter_context(LocalIndex([new, old, *others]))
+        # apart: two commits may have one version, and then one name of file
+        for folder, files in ((WHEELS, others), (OLD_WHEEL, [old]), (NEW_WHEEL, [new])):
+            for file in files:
+                shutil.copy(file, self.tree.path(f"{folder}/{file.name}"))
         return (
             f"new {self.new} ({new_origin}, sha256 {wheels.digest(new)}); "
-            f"previous {self.old} ({old_origin}); {len(others)} wheels of dependencies"
+            f"previous {self.old} (commit {self.commit}); {len(others)} wheels of dependencies"
         )
 
     def start_broker(self) -> str:
@@ -143,24 +145,14 @@ class Rehearsal:
         with contextlib.suppress(OSError):
             shutil.copy(self.tree.path(f"{BROKER}/broker.log"), LOGS / "broker.log")
 
-    def install(self, place: str, *options: str) -> int:
-        """Install from the local index alone; return how many wheels were installed."""
-        report = "/tmp/report.json"
-        pip = (
-            f"{place}/bin/pip",
-            "--isolated",
-            "--disable-pip-version-check",
-            "install",
-            "--no-cache-dir",
-        )
-        self.tree.run(*pip, "--index-url", self.index.url, "--report", report, *options)
-        installed = json.loads(self.tree.path(report).read_text())["install"]
-        origins = [one["download_info"]["url"] for one in installed]
-        foreign = [url for url in origins if not url.startswith(self.index.root)]
-        expect(not foreign, f"fetched from elsewhere than {self.index.root}: {', '.join(foreign)}")
-        expect(origins, "pip installed nothing")
-        self.tree.run(f"{place}/bin/pip", "--isolated", "check")
-        return len(origins)
+    def install(self, place: str, own: str, *options: str) -> int:
+        """Install batchval of one folder from wheels of the tree; return how many there were."""
+        pip = (f"{place}/bin/pip", "--isolated", "--disable-pip-version-check")
+        report, links = "/tmp/report.json", ("--find-links", WHEELS, "--find-links", own)
+        wanted = f"batchval[{wheels.EXTRAS}]"
+        self.tree.run(*pip, "install", "--no-index", *links, "--report", report, *options, wanted)
+        self.tree.run(*pip, "check")
+        return len(json.loads(self.tree.path(report).read_text())["install"])
 
     def batchval(self, place: str, *words: str, code: int = 0) -> str:
         """Run the installed command and return its standard output."""
@@ -214,9 +206,9 @@ class Rehearsal:
     def old_install(self) -> str:
         """Install the previous wheel with its extras."""
         self.tree.run("python3", "-m", "venv", OLD)
-        count = self.install(OLD, f"batchval[{wheels.EXTRAS}]=={self.old}")
+        count = self.install(OLD, OLD_WHEEL)
         self.expect_version(OLD, self.old)
-        return f"batchval[{wheels.EXTRAS}] {self.old}: {count} wheels, all from the local index"
+        return f"batchval[{wheels.EXTRAS}] {self.old}: {count} wheels"
 
     def old_settings(self) -> str:
         """Write settings that the previous version accepts, and keep how it reads them."""
@@ -284,9 +276,9 @@ class Rehearsal:
     def new_install(self) -> str:
         """Install the new wheel into an environment of its own."""
         self.tree.run("python3", "-m", "venv", NEW)
-        count = self.install(NEW, f"batchval[{wheels.EXTRAS}]=={self.new}")
+        count = self.install(NEW, NEW_WHEEL)
         self.expect_version(NEW, self.new)
-        return f"batchval[{wheels.EXTRAS}] {self.new}: {count} wheels, all from the local index"
+        return f"batchval[{wheels.EXTRAS}] {self.new}: {count} wheels"
 
     def new_check(self) -> str:
         """Check good segments, and one with a damaged byte."""
@@ -327,7 +319,8 @@ class Rehearsal:
 
     def upgrade(self) -> str:
         """Upgrade the first environment as a user does."""
-        count = self.install(OLD, "--upgrade", f"batchval[{wheels.EXTRAS}]")
+        again = ["--force-reinstall"] if self.old == self.new else []
+        count = self.install(OLD, NEW_WHEEL, "--upgrade", *again)
         self.expect_version(OLD, self.new)
         return f"{self.old} to {self.new}: {plural(count, 'new wheel')}"
 

@@ -4,53 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
-from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "rehearsal"
 #: the commit to upgrade from until the first release has a tag
 FIRST = "27083e7"
 EXTRAS = "proxy,audit"
-#: where a commit has its version, as a literal or not at all
-VERSION_FILES = ("pyproject.toml", "batchval/__init__.py")
-_VERSION = re.compile(r'^(version|__version__)( = )"([^"\n]+)"$', re.MULTILINE)
 
 
 class WheelError(Exception):
     """A wheel cannot be had: the message is for the terminal."""
-
-
-def version_in(text: str) -> str | None:
-    """Return the version that a source file declares, or None."""
-    found = _VERSION.search(text)
-    return found[3] if found else None
-
-
-def patched_version(text: str, version: str) -> str:
-    """Return a source file with another version in its declaration, if it has one."""
-    return _VERSION.sub(rf'\g<1>\g<2>"{version}"', text, count=1)
-
-
-def lower_version(previous: str, new: str) -> str:
-    """Return the previous version if it is lower than the new one, else a lower one.
-
-    pip upgrades to a higher version only, and two commits may have one version before a release.
-    ValueError where the new version is a development version of number 0: nothing useful is lower.
-    """
-    if Version(previous) < Version(new):
-        return previous
-    lowered = f"{Version(new).base_version}.dev0"
-    if not Version(lowered) < Version(new):
-        raise ValueError(f"the new version {new} must be higher than {lowered}, to upgrade from it")
-    return lowered
 
 
 def version_of(wheel: Path) -> str:
@@ -74,8 +43,8 @@ def new_wheel(chosen: Path | None) -> tuple[Path, str]:
         raise WheelError(f"dist/ has {names}: choose one with --wheel")
     if fitting:
         return fitting[0], f"dist/{fitting[0].name}"
-    commit = _git("rev-parse", "--short=12", "HEAD")
-    return build(commit, None), f"commit {commit}"
+    commit = _git("rev-parse", "HEAD")
+    return build(commit), f"commit {commit}"
 
 
 def _fits(wheel: Path) -> bool:
@@ -86,21 +55,7 @@ def previous_commit(ref: str | None) -> str:
     """Return the hash of the commit to upgrade from: of ``ref``, the last tag before HEAD, or
     FIRST.
     """
-    return _git("rev-parse", "--short=12", f"{ref or _last_tag() or FIRST}^{{commit}}")
-
-
-def previous_wheel(commit: str, new: str) -> tuple[Path, str]:
-    """Return the wheel of an earlier commit and its origin. Its version is lower than ``new``."""
-    declared = next(
-        filter(None, (version_in(_git("show", f"{commit}:{file}")) for file in VERSION_FILES)), None
-    )
-    if declared is None:
-        raise WheelError(f"commit {commit} declares no version in {' or '.join(VERSION_FILES)}")
-    version = lower_version(declared, new)
-    origin = f"commit {commit}" + (
-        f", version {declared} patched to {version}" if version != declared else ""
-    )
-    return build(commit, version), origin
+    return _git("rev-parse", f"{ref or _last_tag() or FIRST}^{{commit}}")
 
 
 def _last_tag() -> str | None:
@@ -110,45 +65,17 @@ def _last_tag() -> str | None:
         return None
 
 
-def build(commit: str, version: str | None) -> Path:
-    """Return the wheel of a commit, with another version if one is named.
+def build(commit: str) -> Path:
+    """Return the wheel of a commit, built from its own files with this environment's Cython.
 
-    It is built from the commit's files in a folder of its own, with this interpreter and its
-    installed Cython, and kept in build/rehearsal/built.
+    It is kept in build/rehearsal/built.
     """
-    kept = WORK / "built" / f"{commit}-{version or 'as-it-is'}"
-    if found := sorted(kept.glob("*.whl")):
-        return found[0]
-    source = kept.with_suffix(".source")
-    shutil.rmtree(source, ignore_errors=True)
-    try:
-        _unpack(commit, source)
-        if version is not None:
-            for name in VERSION_FILES:
-                file = source / name
-                file.write_text(patched_version(file.read_text("utf-8"), version), "utf-8")
-        fresh = source / "wheels"
-        _pip(
-            "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), ".", cwd=source
-        )
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(fresh, kept)
-    finally:
-        shutil.rmtree(source, ignore_errors=True)
+    kept = WORK / "built" / commit
+    if not list(kept.glob("*.whl")):
+        options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(kept))
+        _pip("wheel", *options, f"git+file://{ROOT}@{commit}", cwd=WORK)
     (made,) = kept.glob("*.whl")
-    if version is not None and version_of(made) != version:
-        raise WheelError(f"{made.name} was to have version {version}")
     return made
-
-
-def _unpack(commit: str, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    with subprocess.Popen(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE) as archive:
-        assert archive.stdout is not None
-        with tarfile.open(fileobj=archive.stdout, mode="r|") as members:
-            members.extractall(folder, filter="data")
-    if archive.returncode:
-        raise WheelError(f"git archive {commit}: exit code {archive.returncode}")
 
 
 def dependencies(wheels: list[Path]) -> list[Path]:
@@ -162,8 +89,8 @@ def dependencies(wheels: list[Path]) -> list[Path]:
     for wheel in wheels:
         wanted = f"batchval[{EXTRAS}] @ {wheel.as_uri()}"
         _pip("download", "--only-binary=:all:", "--dest", str(kept), wanted, cwd=WORK)
-    for own in kept.glob("batchval-*.whl"):
-        own.unlink()
+        for own in kept.glob("batchval-*.whl"):
+            own.unlink()
     return sorted(kept.glob("*.whl"))
 
 
