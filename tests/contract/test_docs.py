@@ -5,7 +5,6 @@ somewhere.
 from __future__ import annotations
 
 import doctest
-import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
@@ -79,21 +78,6 @@ def sessions(language: str) -> list[tuple[Path, ...]]:
     return list(found.values())
 
 
-def test_there_are_examples() -> None:
-    assert {pages[0].parent.name for pages in sessions("python")} >= {
-        ROOT.name,
-        "guide",
-        "library",
-        "tutorial",
-    }
-    assert {pages[0].parent.name for pages in sessions("console")} >= {
-        ROOT.name,
-        "guide",
-        "cli",
-        "tutorial",
-    }
-
-
 @pytest.mark.parametrize("pages", sessions("python"), ids=name)
 def test_python(
     pages: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -163,11 +147,6 @@ def test_every_rule_is_explained() -> None:
             assert len(words) > 30, name
 
 
-def test_a_changed_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RULE_TEXTS, "14", RULE_TEXTS["14"]._replace(kafka="Nobody.asks"))
-    assert generate_rules.main(["--check"]) == 1
-
-
 @pytest.mark.parametrize("page", [*PAGES, *TOP], ids=name)
 def test_links_lead_to_files(page: Path) -> None:
     for target in linked(page):
@@ -190,52 +169,6 @@ def test_every_dependency_has_a_reason() -> None:
     for requirement in wanted:
         package = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
         assert f"| `{package}` |" in page, package
-
-
-#: names that the changelog mentions as former ones
-FORMER = {
-    "batchval.audit.store",
-    "batchval.cli.dump.rows",
-    "batchval.producer.builder",
-    "batchval.segment.partition.Entry",
-}
-
-
-def test_every_name_in_the_changelog_exists() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## [Unreleased]")[1]
-    named = set(re.findall(r"\bbatchval(?:\.[A-Za-z_]\w*)+", text.split("\n## [")[0]))
-    assert named > FORMER
-    for one in sorted(named - FORMER):
-        pkgutil.resolve_name(one)
-
-
-#: the sentence stands on each page that installs from an index, until a version is there
-NOT_YET = "is not on PyPI yet"
-RELEASED = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_does_not_work_yet_is_named_before_the_command(page: Path) -> None:
-    """Compare the places: what installs from an index comes after the sentence that says so."""
-    text = " ".join(page.read_text("utf-8").split())
-    if RELEASED:
-        assert NOT_YET not in text
-        return
-    if "reports" in page.parts:  # what was seen on a day
-        return
-    found = re.search(r"pip install [\"']?batchval(?!-)", text)
-    place = text.find(NOT_YET)
-    assert found is None or -1 < place < found.start()
-
-
-def test_the_readme_begins_with_what_works_in_a_clone() -> None:
-    first = next(iter(re.findall(r"^```\w*\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)))
-    assert [line.partition("#")[0].strip() for line in first.splitlines()] == [
-        "make demo",
-        "make test",
-    ]
-    for page in sorted((ROOT / "docs" / "tutorial").glob("*.md")):
-        assert blocks(page, "sh")[0].startswith("make build "), page
 
 
 def test_every_make_target_that_is_named_exists() -> None:

@@ -128,15 +128,6 @@ def test_a_position_is_found(path: str, text: str) -> None:
     assert positions(path, text)
 
 
-def test_other_numbers_are_not_positions() -> None:
-    assert (
-        positions(
-            "a.py", "SIZE = 8 << 20\nCOUNT = 61\nMAGIC = 2\nkey = row[2:4]\nmagic = header[MAGIC]"
-        )
-        == []
-    )
-
-
 # ---- API keys ------------------------------------------------------------------------------------
 
 
@@ -169,15 +160,3 @@ def test_nobody_else_declares_an_api_key(suffix: str) -> None:
         if path not in ("protocol/apis.py", "protocol/api_keys.pxd"):
             found += keys_declared(path, file.read_text("utf-8"))
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("a.py", "_PRODUCE: Final = 0"),
-        ("a.py", "A, FETCH = 0, 1"),
-        ("a.pyx", "    API_VERSIONS = 18\n"),
-    ],
-)
-def test_an_api_key_is_found(path: str, text: str) -> None:
-    assert keys_declared(path, text)

@@ -13,7 +13,6 @@ import readme_renderer.markdown
 
 from bench import pages
 from bench.pages import __main__ as all_pages
-from bench.pages import headline, text
 from tests.contract.sources import ROOT
 from tests.contract.test_docs import WEB
 from tests.support.benches import folders_to_save_in
@@ -65,31 +64,9 @@ def test_links_and_pictures_are_absolute(links: Links) -> None:
             assert (ROOT / target.removeprefix(file)).is_file(), target
 
 
-def test_pictures_are_readable_in_light_and_dark_without_fonts_of_their_own(links: Links) -> None:
-    for target in links.pictures:
-        drawn = (ROOT / target.removeprefix(WEB[1])).read_text("utf-8")
-        assert "prefers-color-scheme: dark" in drawn
-        assert "<text" in drawn
-        assert "@font-face" not in drawn
-        assert "<script" not in drawn
-
-
 def test_pages_chart_and_figures_are_those_of_the_results() -> None:
     texts = all_pages.documents() | all_pages.readme()
     assert all_pages.different(texts) == [], "make bench-pages writes them"
-
-
-def test_a_result_of_an_unknown_commit_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(pages, "RESULTS", tmp_path)
-    assert all_pages.main(["--commits"]) == 0
-    (tmp_path / "claims.json").write_text('{"machine": {"commit": "0123abc with changes"}}')
-    assert all_pages.main(["--commits"]) == 1
-    expected = (
-        "claims.json: commit 0123abc with changes is not in the history of HEAD: measure again\n"
-    )
-    assert capsys.readouterr().out == expected
 
 
 def test_a_new_result_is_seen(
@@ -116,23 +93,3 @@ def test_a_new_result_is_seen(
     assert "| 77 µs | Kafka's LogValidator: " in readme
     assert "`0123abc`" in readme
     assert "Measured: row 1 on Another, 2 cores, " in " ".join(readme.split())
-
-
-def test_a_readme_without_marks_is_refused() -> None:
-    with pytest.raises(SystemExit, match="the document has no"):
-        headline.put(
-            "# batchval", headline.rows({name: pages.read(name) for name in headline.SOURCES})
-        )
-
-
-def test_an_empty_column_is_left_out() -> None:
-    rows = [("a", "1", ""), ("b", "", "")]
-    assert text.table(("", "x", "y"), rows) == "|  | x |\n| --- | --- |\n| a | 1 |\n| b |  |"
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, ""), (0, "0"), (0.0614, "0.061"), (1.357, "1.36"), (142.8, "143"), (6189.0, "6,189")],
-)
-def test_numbers_have_about_three_digits(value: float | None, shown: str) -> None:
-    assert text.number(value) == shown

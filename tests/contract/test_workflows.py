@@ -14,7 +14,6 @@ import yaml
 from tests.contract.sources import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 HOOKS = ROOT / ".pre-commit-config.yaml"
 #: programs that a runner has; those of .venv are checked by their requirement
@@ -67,13 +66,6 @@ def test_ci_runs_one_script() -> None:
     assert set(pythons) == {"3.11"}
 
 
-@pytest.mark.parametrize(
-    "line", ["make tset", "tools/gone.py", "python -m tools.gone", "pip -r requirements/no.txt"]
-)
-def test_a_lost_command_is_found(line: str) -> None:
-    assert lost(line)
-
-
 def lint_commands() -> list[str]:
     """Return what `make lint` runs, without variables and paths of the environment."""
     text = (ROOT / "Makefile").read_text("utf-8")
@@ -99,23 +91,3 @@ def test_hooks_are_the_checks_of_lint() -> None:
     # figures need the branch's commits: make check asks for them at the push
     assert sorted([*entries, "python -m bench.pages --commits"]) == sorted(lint_commands())
     assert lost(hooks["check"]["entry"]) == []
-
-
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
-def test_issue_forms_are_whole(path: Path) -> None:
-    form = loaded(path)
-    if path.name == "config.yml":
-        assert form["contact_links"]
-        return
-    assert {"name", "description", "body"} <= set(form)
-    fields = [part for part in form["body"] if part["type"] != "markdown"]
-    assert len({part["id"] for part in fields}) == len(fields) > 0
-    assert all(part["attributes"]["label"] for part in fields)
-
-
-def test_templates_name_files_and_targets_that_exist() -> None:
-    for path in [*FORMS, ROOT / ".github" / "pull_request_template.md"]:
-        text = path.read_text("utf-8")
-        assert set(re.findall(r"`make ([a-z-]+)", text)) <= TARGETS, path
-        for name in re.findall(r"\b(?:docs/[\w/.-]+\.md|[A-Z]+\.md)\b", text):
-            assert (ROOT / name).exists(), (path, name)

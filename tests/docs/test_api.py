@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 import batchval
@@ -56,35 +54,3 @@ def test_most_of_what_is_listed_is_described() -> None:
         if not part.replace("```python", "").split("```\n")[2:]
     ]
     assert bare == []
-
-
-def test_a_list_of_arguments_is_a_list() -> None:
-    text = (
-        "Do it.\n\n``one``, ``two``  the first\n           and more\n"
-        "``three``  <any>\nThen the end."
-    )
-    assert site_api.prose(text).splitlines() == [
-        "Do it.",
-        "",
-        "* `one`, `two`: the first",
-        "  and more",
-        "* `three`: &lt;any>",
-        "",
-        "Then the end.",
-    ]
-
-
-def test_a_long_signature_has_a_line_for_each_parameter() -> None:
-    source = (
-        "def f(self, a: dict[str, int]={}, *, b: tuple[int, int]=(1, 2), "
-        "cc: str='x' * 9, ddddd: int=1): ..."
-    )
-    (node,) = ast.parse(source).body
-    assert isinstance(node, ast.FunctionDef)
-    assert site_api.signature(node, "f" * 30).splitlines()[1:-1] == [
-        "    a: dict[str, int]={},",
-        "    *,",
-        "    b: tuple[int, int]=(1, 2),",
-        "    cc: str='x' * 9,",
-        "    ddddd: int=1,",
-    ]

@@ -49,14 +49,6 @@ def test_each_page_is_in_the_navigation_once() -> None:
     ) == sorted([*PAGES, *site_api.pages(), *site_files.pages()])
 
 
-def test_the_site_loads_nothing_from_other_hosts() -> None:
-    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
-    assert site["theme"]["font"] is False
-    assert not {"extra_javascript", "repo_url"} & set(site)
-    assert all((DOCS / style).is_file() for style in site["extra_css"])
-    assert not any("url(" in (DOCS / style).read_text("utf-8") for style in site["extra_css"])
-
-
 def test_a_bar_in_the_code_of_a_table_needs_no_backslash_on_the_site() -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/page.md"))
     config = SimpleNamespace(extra={"repository": "https://host/batchval"})

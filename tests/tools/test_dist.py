@@ -52,21 +52,6 @@ def test_two_builds_are_compared(tmp_path: Path) -> None:
         dist.same(folders[0] / "a.whl", folders[2] / "a.whl")
 
 
-def test_extras_are_those_of_users(tmp_path: Path) -> None:
-    text = "Name: batchval\nProvides-Extra: proxy\nProvides-Extra: arrow\nProvides-Extra: test\n"
-    made = tmp_path / "a.whl"
-    with zipfile.ZipFile(made, "w") as archive:
-        archive.writestr("batchval-1.0.dist-info/METADATA", text)
-    assert dist.extras(made) == ["", "arrow", "proxy"]
-
-
-def test_the_path_has_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "gcc")
-    settings = dist.bare(tmp_path / "bin" / "python")
-    assert settings["PATH"] == str(tmp_path / "bin")
-    assert "CC" not in settings
-
-
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
-import yaml
 
 from batchval.core import claims
 from tests.support import proxy as batches
-from tools.rehearsal import __main__ as command
-from tools.rehearsal import plan, steps, wheels
+from tools.rehearsal import plan, steps
 from tools.rehearsal.running_gate import metric_in
-from tools.rehearsal.settings import GATE, lost_settings
+from tools.rehearsal.settings import lost_settings
 from tools.rehearsal.steps import StepFailed
 
 
@@ -46,17 +43,6 @@ def test_settings_that_are_lost() -> None:
     assert lost_settings([1], [1, 2], "listeners") == ["listeners was [1], is [1, 2]"]
 
 
-def test_the_settings_are_sound(tmp_path: Path) -> None:
-    from batchval.proxy.settings import loading
-
-    file = tmp_path / "gate.yaml"
-    file.write_text(GATE.replace("BROKER", "127.0.0.1:9092"), "utf-8")
-    settings = loading.load(file, {})
-    shown = yaml.safe_load(loading.shown(settings))
-    assert shown["claims_in"] == "trust"
-    assert lost_settings(yaml.safe_load(GATE)["limits"], shown["limits"]) == []
-
-
 def test_a_metric_is_the_sum_over_its_labels() -> None:
     text = '# HELP a_total Of a.\na_total{rule="1"} 2.0\na_total{rule="2"} 3.0\n# HELP b_total Of b.\nab_total 7.0\n'
     assert metric_in(text, "a_total") == 5
@@ -77,18 +63,3 @@ def test_tags_are_those_of_the_core() -> None:
     assert list(plan.tags_of(claimed.getvalue(), plain)) == wanted
     with pytest.raises(StepFailed, match="has magic 2, expected 3"):
         list(plan.tags_of(b"".join(plain), plain))
-
-
-def test_without_root_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert command.main([]) == 2
-    assert capsys.readouterr().err == (
-        "rehearsal: root on Linux is needed: debootstrap, chroot and mount namespaces\n"
-    )
-
-
-def test_a_wheel_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(wheels.WheelError, match="no such file"):
-        wheels.new_wheel(tmp_path / "batchval-1.0-py3-none-any.whl")
