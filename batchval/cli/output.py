@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +27,8 @@ def with_version(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def print_json(row: Mapping[str, Any], *, default: Callable[[Any], Any] | None = None) -> None:
     """Print a row as one line of JSON. ``default`` converts values that JSON does not have."""
+    import json
+
     click.echo(json.dumps(with_version(row), default=default))
 
 

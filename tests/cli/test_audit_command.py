@@ -299,7 +299,7 @@ def test_a_folder_that_cannot_be_made(run: Run, faulty: Path, tmp_path: Path) ->
 def test_more_that_cannot_be_read_than_a_screen_holds(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchval.cli.auditing._SHOWN", 2)
+    monkeypatch.setattr("batchval.cli.audit._SHOWN", 2)
     for n in range(5):
         (tmp_path / f"a-{n}" / NAME).mkdir(parents=True)
     code, _, err = run(*LOCAL, tmp_path)
@@ -352,7 +352,7 @@ def test_a_plan(run: Run) -> None:
 def test_where_spark_cannot_be_had_processes_do_it(
     run: Run, faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchval.cli.auditing.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, out, err = run("audit", faulty)
     assert code == 1
     assert out == run(*LOCAL, faulty)[1]
