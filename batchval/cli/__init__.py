@@ -1,6 +1,6 @@
 """The command line: ``batchval audit | check | claims | conformance | dump | perf | proxy | rule``.
 
-Exit codes of every command: batchval.cli.exit_codes. Errors are one line on stderr. If the reader
+Exit codes of every command: batchval.cli.exit. Errors are one line on stderr. If the reader
 of the output closes it (``| head``), the process ends by SIGPIPE, as ``cat`` does.
 
 This module imports click and no command: ``--help`` and shell completion need no more.
@@ -14,8 +14,7 @@ from typing import ClassVar
 import click
 
 from batchval.cli.commands import Commands
-from batchval.cli.standard_streams import open_closed_streams
-from batchval.cli.termination import ends_by_sigterm
+from batchval.cli.exit import ends_by_sigterm, exit_code_of, open_closed_streams
 
 __all__ = ["cli", "main"]
 
@@ -86,7 +85,5 @@ def main() -> None:
             code = cli.main(prog_name="batchval", standalone_mode=False)
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        from batchval.cli.ending import exit_code_of
-
         code = exit_code_of(error)
     sys.exit(code if isinstance(code, int) else 0)

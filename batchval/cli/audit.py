@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.exit_codes import FINDINGS, INTERNAL, UNREADABLE
+from batchval.cli.exit import FINDINGS, INTERNAL, UNREADABLE
 from batchval.cli.options import (
     DURATION,
     FILE,

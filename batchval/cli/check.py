@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.exit_codes import FINDINGS, UNREADABLE
+from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.options import (
     FILE,
     accept_claims_option,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from batchval.cli.commands import Command, Group
-from batchval.cli.exit_codes import FINDINGS
+from batchval.cli.exit import FINDINGS
 from batchval.cli.options import FILE, json_option, kafka_version_option
 from batchval.cli.output import note_empty_files, print_json
 

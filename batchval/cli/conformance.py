@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.exit_codes import FINDINGS, UNREADABLE
+from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
 from batchval.cli.output import print_json
 from batchval.cli.progress import progress

@@ -12,7 +12,7 @@ import click
 
 from batchval.cli.dump_rows import Selection, rows
 from batchval.cli.dump_text import HEADER, compact_lines, plain_lines
-from batchval.cli.exit_codes import FINDINGS, UNREADABLE
+from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.output import note_empty_files, print_json
 from batchval.cli.standard_input import DASH, spooled
 from batchval.report.units import printable

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +12,7 @@ import click
 
 from batchval.report.units import printable
 
-__all__ = ["SCHEMA_VERSION", "discard_output", "note_empty_files", "print_json", "with_version"]
+__all__ = ["SCHEMA_VERSION", "note_empty_files", "print_json", "with_version"]
 
 #: Version of all JSON that --json prints; docs/reference/cli/json.md describes the fields.
 SCHEMA_VERSION = 1
@@ -30,11 +28,6 @@ def print_json(row: Mapping[str, Any], *, default: Callable[[Any], Any] | None =
     import json
 
     click.echo(json.dumps(with_version(row), default=default))
-
-
-def discard_output() -> None:
-    """Open the null device as standard output, so that the interpreter's last flush cannot fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note_empty_files(command: str, paths: Iterable[Path]) -> None:

@@ -10,7 +10,7 @@ import time
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.termination import Terminated, signals_wait
+from batchval.cli.exit import Terminated, signals_wait
 
 MOST_BROKERS = 100
 #: A signal that arrives just before a wait is seen when it ends.

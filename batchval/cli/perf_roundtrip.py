@@ -12,7 +12,7 @@ import click
 
 from batchval.cli import perf_options
 from batchval.cli.commands import Command
-from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE, USAGE
+from batchval.cli.exit import FINDINGS, INTERRUPTED, UNREADABLE, USAGE
 from batchval.cli.options import FILE
 from batchval.cli.perf_options import INT
 from batchval.named_files import check_outputs

@@ -10,7 +10,7 @@ import click
 
 from batchval.cli.commands import Command
 from batchval.cli.early_reload import EarlyReload
-from batchval.cli.exit_codes import USAGE
+from batchval.cli.exit import USAGE
 from batchval.cli.options import FILE, json_option
 
 #: Stands for --clients without an address; no argument of a process can hold it.

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from batchval.cli.exit_codes import FINDINGS, UNREADABLE
+from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.output import print_json
 
 __all__ = ["DEFAULT_ADDRESS", "show_clients"]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli.exit_codes import FINDINGS, UNREADABLE
+from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.output import print_json
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli.exit_codes import INTERRUPTED
-from batchval.cli.output import discard_output, print_json
+from batchval.cli.exit import INTERRUPTED, discard_output
+from batchval.cli.output import print_json
 from batchval.proxy.settings import loading
 
 if TYPE_CHECKING:

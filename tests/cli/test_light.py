@@ -26,9 +26,12 @@ HEAVY = (
     "multiprocessing",
 )
 #: modules of batchval that `batchval --help` may import
-LISTING = {"batchval", "batchval.__main__", "batchval.cli", "batchval.cli.commands"} | {
-    "batchval.cli.standard_streams",
-    "batchval.cli.termination",
+LISTING = {
+    "batchval",
+    "batchval.__main__",
+    "batchval.cli",
+    "batchval.cli.commands",
+    "batchval.cli.exit",
 }
 _PROGRAM = """
 import sys

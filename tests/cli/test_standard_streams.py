@@ -10,7 +10,7 @@ import pytest
 
 OPENED = """
 import os, sys
-from batchval.cli.standard_streams import open_closed_streams
+from batchval.cli.exit import open_closed_streams
 open_closed_streams()
 print("dropped")
 print("dropped", file=sys.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.cli.termination import signals_wait
+from batchval.cli.exit import signals_wait
 from tests.cli.conftest import COMMAND, ROOT
 from tests.support.hostile_segments import good
 from tests.support.processes import terminated, until
@@ -76,7 +76,9 @@ def test_check_of_standard_input(tmp_path: Path) -> None:
 
 def test_before_anything_is_read() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
-    program = f"from batchval.cli.termination import ends_by_sigterm\nwith ends_by_sigterm():\n    {code}\n"
+    program = (
+        f"from batchval.cli.exit import ends_by_sigterm\nwith ends_by_sigterm():\n    {code}\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False
     )

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from batchval.cli import cli
-from batchval.cli.ending import exit_code_of
-from batchval.cli.exit_codes import UNREADABLE
+from batchval.cli.exit import UNREADABLE, exit_code_of
 from batchval.perf.figures import figures, latencies_us, throughput
 from batchval.perf.histogram import Histogram
 from batchval.perf.merge import merge
