@@ -30,8 +30,7 @@ from batchval.cli.options import (
     trust_claims_options,
     trusted_rate,
 )
-from batchval.cli.output import print_json
-from batchval.cli.progress import progress
+from batchval.cli.output import print_json, progress
 from batchval.report.units import plural, printable
 
 if TYPE_CHECKING:

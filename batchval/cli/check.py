@@ -30,8 +30,7 @@ from batchval.cli.options import (
     trust_claims_options,
     trusted_rate,
 )
-from batchval.cli.output import note_empty_files, print_json
-from batchval.cli.progress import progress
+from batchval.cli.output import note_empty_files, print_json, progress
 from batchval.report.units import human_bytes, plural, printable
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 

@@ -15,8 +15,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
-from batchval.cli.output import print_json
-from batchval.cli.progress import progress
+from batchval.cli.output import print_json, progress
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.named_files import check_outputs, write_text
 

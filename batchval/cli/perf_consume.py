@@ -173,7 +173,7 @@ def command(**arguments: Any) -> int:
 
 
 def _run(arguments: Mapping[str, Any]) -> int:
-    from batchval.cli.progress import ProgressLine, how_far
+    from batchval.cli.output import ProgressLine, how_far
     from batchval.perf import consumer_lines
     from batchval.perf.clients import consumers
     from batchval.perf.consume import ConsumeRun, RunOptions

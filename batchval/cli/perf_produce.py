@@ -319,7 +319,7 @@ def _payloads(arguments: dict[str, Any], found: dict[str, str]) -> Any:
 
 
 def _run(arguments: dict[str, Any], found: dict[str, str]) -> int:
-    from batchval.cli.progress import ProgressLine, how_far
+    from batchval.cli.output import ProgressLine, how_far
     from batchval.perf.clients import producers
     from batchval.perf.details import details
     from batchval.perf.produce import ProduceRun, ProduceSettings

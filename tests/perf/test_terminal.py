@@ -16,7 +16,7 @@ import threading
 
 import pytest
 
-from batchval.cli.progress import how_far
+from batchval.cli.output import how_far
 from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.conftest import fill
 from tests.perf.kafka_parser import parse_consumer
