@@ -279,7 +279,7 @@ def test_segments_that_end_before_the_offset_are_not_read(
         opened.append(int(path.stem))
         return []
 
-    monkeypatch.setattr("batchval.cli.dumping.rows", noted)
+    monkeypatch.setattr("batchval.cli.dump.rows", noted)
     run("dump", "--offset", 30, SEGMENTS / "rolled-0")
     assert opened == [30, 60]
 

@@ -429,7 +429,7 @@ def _file_case(folder: Path, data: bytes) -> list[str]:
             at += part.size if hasattr(part, "size") else len(part.data)
         if at != len(data):
             return [f"stretches end at {at} of {len(data)}"]
-    from batchval.cli.dump_rows import rows
+    from batchval.cli.dump import rows
 
     for row in rows(path, True):
         json.dumps(row)

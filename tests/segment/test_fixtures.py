@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchval.cli.dump_rows import rows
+from batchval.cli.dump import rows
 from batchval.rules import Rule
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.findings import Level
