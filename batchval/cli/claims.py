@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple
 
 import click
 
@@ -14,8 +16,22 @@ from batchval.cli.options import FILE, json_option, kafka_version_option
 from batchval.cli.output import note_empty_files, print_json
 
 if TYPE_CHECKING:
-    from batchval.cli.claims_batches import Batch
+    from batchval.core import claims as core_claims
+    from batchval.core.result import ValidationResult
     from batchval.kafka_versions import KafkaVersionName
+    from batchval.rules import Rule
+
+__all__ = [
+    "Batch",
+    "Shown",
+    "attached",
+    "batches",
+    "named",
+    "refuted",
+    "rewrite",
+    "shown",
+    "true_claims",
+]
 
 
 @click.group(
@@ -36,6 +52,7 @@ def command() -> None:
 
 
 _file = click.argument("file", type=FILE)
+
 _out = click.option(
     "--out",
     type=click.Path(path_type=Path, readable=False, allow_dash=True),
@@ -57,7 +74,6 @@ def show(file: Path, as_json: bool) -> int:
 
     Exit code 1 if a batch carries others than those that are true.
     """
-    from batchval.cli.claims_batches import batches, named, shown
     from batchval.core.layout import MAGIC
 
     differ = False
@@ -137,7 +153,6 @@ def attach(
     A batch stays as it is if no claim would be true of it (magic 0 and 1, damaged, a wrong max
     timestamp, ...), or if it cannot carry claims there. --json needs --out.
     """
-    from batchval.cli.claims_batches import attached
 
     def one(batch: Batch) -> bytes | memoryview:
         return attached(batch, carrier, max_message_bytes)
@@ -184,7 +199,6 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     """Compare the claims of every batch with its records. Exit code 1 if a claim is false, or a
     batch is refused.
     """
-    from batchval.cli.claims_batches import batches, named, refuted, true_claims
     from batchval.core import claims as core_claims
     from batchval.core.validator import LogValidator
     from batchval.policy import TopicPolicy
@@ -236,7 +250,6 @@ def _write(
     words: tuple[str, str],
 ) -> int:
     """Write every batch as ``one`` returns it, and report how many were changed and kept."""
-    from batchval.cli.claims_batches import rewrite
     from batchval.report.units import plural
 
     if as_json and str(out) == "-":
@@ -260,3 +273,188 @@ def _write(
     )
     click.echo(line, err=True)
     return 0
+
+
+class Batch(NamedTuple):
+    position: int
+    data: memoryview
+
+    @property
+    def magic(self) -> int:
+        from batchval.core.layout import MAGIC
+
+        return self.data[MAGIC]
+
+
+class _Unreadable(OSError):
+    """Bytes that are not a batch. The bytes after them are unknown, so nothing is written."""
+
+
+def batches(file: Path) -> Iterator[Batch]:
+    from batchval.segment.findings import damage_reason
+    from batchval.segment.foreign import START_SIZE, foreign_reason
+    from batchval.segment.reader import Damage, SegmentFile
+
+    with SegmentFile(file, accept_claims_header=True) as source:
+        for part in source.stretches():
+            if isinstance(part, Damage):
+                what = damage_reason(part, source.size)[1]
+                reason = f"no batch at position {part.position}: {what}"
+                if part.position == 0 and part.size >= source.size:
+                    reason = foreign_reason(file, bytes(source.read(0, START_SIZE))) or reason
+                raise _Unreadable(0, reason, str(file))
+            sizes = part.columns["size_in_bytes"].tolist()
+            for start, size in zip(part.columns["position"].tolist(), sizes, strict=True):
+                yield Batch(part.position + start, part.data[start : start + size])
+
+
+def named(claims: core_claims.BatchClaims | None) -> dict[str, object] | None:
+    """Return claims by the names of KAFKA-8364."""
+    if claims is None:
+        return None
+    return {
+        "batch.min.timestamp": claims.batch_min_timestamp,
+        "records.number": claims.records_number,
+        "all.key.is.null": claims.null_keys,
+        "uncompressed.bytes": claims.uncompressed_bytes,
+        "max.record.bytes": claims.max_record_bytes,
+    }
+
+
+def true_claims(data: memoryview, *, schema_ids: bool = False) -> core_claims.BatchClaims | None:
+    """Return the claims that are true of a batch, None if there are none or the magic is 0 or 1."""
+    from batchval.core import claims as core_claims
+    from batchval.core.layout import MAGIC
+
+    return core_claims.compute(data, schema_ids=schema_ids) if data[MAGIC] >= 2 else None
+
+
+class Shown(NamedTuple):
+    """What a batch carries, and what would be true of it.
+
+    ``honest``  None for a batch without claims
+    ``words``   the same for people
+    """
+
+    base_offset: int
+    carrier: str | None
+    carried: core_claims.BatchClaims | None
+    true: core_claims.BatchClaims | None
+    honest: bool | None
+    words: str
+
+
+def shown(data: memoryview) -> Shown:
+    """Return the claims of a batch, compared with its records."""
+    from batchval.core import claims as core_claims
+    from batchval.core.batch import RecordBatch
+
+    carrier, carried = core_claims.carrier_of(data), core_claims.read(data)
+    true = true_claims(data, schema_ids=carried is not None and carried.schema_ids is not None)
+    honest: bool | None = None
+    if carrier is None:
+        words = "-" if true is not None else "no claim would be true"
+    elif carried is None:
+        honest, words = False, "no: the claims cannot be read"
+    else:
+        honest = core_claims.are_honest(carried, true)
+        known = None if true is None else true[: 3 if carried.version == 1 else 5]
+        words = (
+            "yes"
+            if honest
+            else "no: no claim would be true"
+            if known is None
+            else f"no: true are {known}"
+        )
+    return Shown(RecordBatch(data).base_offset, carrier, carried, true, honest, words)
+
+
+def attached(
+    batch: Batch, carrier: Literal["header", "payload"], max_message_bytes: int | None
+) -> bytes | memoryview:
+    """Return a batch with its true claims, or as it is where it cannot carry any."""
+    from batchval.core import claims as core_claims
+    from batchval.errors import BatchvalError
+
+    true = true_claims(batch.data) if batch.magic == 2 else None
+    if true is None:
+        return batch.data
+    try:
+        out = core_claims.attach(batch.data, true, carrier=carrier)
+    except BatchvalError:
+        if carrier == "payload":  # of a codec, or with a gzip header, that carries none
+            return batch.data
+        raise
+    return batch.data if max_message_bytes is not None and len(out) > max_message_bytes else out
+
+
+def refuted(result: ValidationResult) -> tuple[Rule, str] | None:
+    """Return what is wrong with a batch of a log and its claims: a rule, and the reason."""
+    from batchval.rules import Rule
+
+    if result.rule is not None:
+        return result.rule, result.reason
+    if result.claims == "lying":
+        return Rule.L7, "the claims in the payload are not what the records say"
+    return (
+        (Rule.L7, "the claims in the payload cannot be read")
+        if result.claims == "unbound"
+        else None
+    )
+
+
+def rewrite(file: Path, out: Path, one: Callable[[Batch], bytes | memoryview]) -> tuple[int, int]:
+    """Write each batch as ``one`` returns it. Return how many were changed, and how many not.
+
+    A file appears whole or not at all. Raises UsageError for a terminal, OSError.
+    """
+    import tempfile
+
+    from batchval.named_files import naming, open_to_write
+
+    if str(out) == "-":
+        if sys.stdout.isatty():
+            raise click.UsageError(
+                "standard output is a terminal, and batches are binary: name a file with --out"
+            )
+        return _copy(file, sys.stdout.buffer, one)
+    if out.exists() and not out.is_file():  # a pipe or a device is written, not replaced
+        with naming(out), open_to_write(out) as target:
+            return _copy(file, target, one)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(out)) from None
+    try:
+        with naming(out), open(descriptor, "wb") as target:
+            counts = _copy(file, target, one)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, out.stat().st_mode & 0o777 if out.exists() else 0o666 & ~umask)
+        os.replace(name, out)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return counts
+
+
+def _copy(
+    file: Path, target: BinaryIO, one: Callable[[Batch], bytes | memoryview]
+) -> tuple[int, int]:
+    from batchval.errors import BatchvalError
+
+    changed = kept = 0
+    for batch in batches(file):
+        try:
+            data = one(batch)
+        except BatchvalError as error:
+            raise _Unreadable(
+                0, f"batch at position {batch.position}: {error}", str(file)
+            ) from None
+        if data is batch.data:
+            kept += 1
+        else:
+            changed += 1
+        target.write(data)
+    target.flush()
+    return changed, kept
