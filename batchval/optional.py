@@ -9,20 +9,17 @@ from batchval.errors import BatchvalError
 
 __all__ = ["EXTRAS", "MissingExtraError", "require"]
 
-_PROXY = ("proxy", ("pydantic", "yaml", "prometheus_client"))
-
 #: {start of module names: (the extra, what these modules import at once)}. All other modules can be
 #: imported without any extra. The distributions that an extra brings are listed in pyproject.toml.
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batchval.audit": ("audit", ("pyarrow",)),
     "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
     "batchval.perf.workload": ("perf", ("pydantic", "yaml")),
-    "batchval.cli.proxying": _PROXY,
     "batchval.proxy.watch.otlp_export": (
         "otel",
         ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     ),
-    "batchval.proxy": _PROXY,
+    "batchval.proxy": ("proxy", ("pydantic", "yaml", "prometheus_client")),
     "batchval.segment.remote": ("audit", ("pyarrow",)),
     "batchval.yaml_settings": ("proxy", ("pydantic", "yaml")),
     "batchval.spark": ("spark", ("pyarrow", "pyspark")),

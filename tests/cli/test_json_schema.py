@@ -301,7 +301,7 @@ def test_perf(run: Run, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("metrics", ["127.0.0.1:9464", None])
 def test_proxy(capsys: pytest.CaptureFixture[str], metrics: str | None) -> None:
-    from batchval.cli.proxying import _announce
+    from batchval.cli.proxy import _announce
 
     gate: Any = SimpleNamespace(addresses={"default": "127.0.0.1:9092"}, metrics_at=metrics)
     settings: Any = SimpleNamespace(

@@ -15,7 +15,7 @@ import trustme
 import yaml
 
 from batchval import __version__
-from batchval.cli.proxying import check_files, draft_of
+from batchval.cli.proxy import check_files, draft_of
 from batchval.proxy.settings.config import Limits
 from tests.deploy.charts import CHART, Rendered, rendered
 from tests.support.go import GoMissing

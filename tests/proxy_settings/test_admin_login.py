@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from batchval.cli.proxying import check_upstreams, draft_of
+from batchval.cli.proxy import check_upstreams, draft_of
 from batchval.network.errors import AuthenticationError
 from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from batchval.cli.proxying import _announce
+from batchval.cli.proxy import _announce
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.values import Address
 

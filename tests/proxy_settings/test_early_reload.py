@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from batchval.cli import proxying
-from batchval.cli.early_reload import EarlyReload
+from batchval.cli import proxy
+from batchval.cli.proxy import EarlyReload
 from batchval.proxy.life import lifecycle
 from batchval.proxy.life.assemble import RunningGate
 from tests.support.proxy import ScriptedBroker, eventually
@@ -75,11 +75,11 @@ def test_settings_that_change_while_the_gate_starts_are_taken(
         values |= {"metrics": {"address": None}, "reload": {"watch": False}}
         put("enforce")
         early = EarlyReload()
-        draft = proxying.draft_of(path, None, {})
+        draft = proxy.draft_of(path, None, {})
         put("observe")
         signal.raise_signal(signal.SIGHUP)
         ending = threading.Thread(target=end_once_reloaded)
         ending.start()
-        assert proxying.run(draft.finished(), early, proxying.file_of(path, {}, draft)) == 0
+        assert proxy.run(draft.finished(), early, proxy.file_of(path, {}, draft)) == 0
         ending.join()
     assert gates[0].settings.mode == "observe"

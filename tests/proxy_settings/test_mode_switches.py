@@ -16,7 +16,7 @@ import pytest
 import trustme
 import yaml
 
-from batchval.cli.proxying import check_files, draft_of
+from batchval.cli.proxy import check_files, draft_of
 from batchval.proxy.life.assemble import RunningGate
 from batchval.proxy.life.reloading import Reloader
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
