@@ -50,7 +50,11 @@ def test_an_audit(tmp_path: Path, logs: Path, engine: list[str]) -> None:
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(temporary)},
     )
-    until("a row is written", lambda: any(out.glob("batches/**/*.parquet")))
+    until(
+        "a row is written",
+        lambda: process.poll() is not None or any(out.glob("batches/**/*.parquet")),
+    )
+    assert process.poll() is None, process.communicate()[1]
     assert terminated(process, temporary).strip() == b"batchval audit: terminated"
     left = [path.name for path in out.rglob("*") if path.is_file()]
     assert not any(name.startswith(".") or name == "_SUCCESS" for name in left)
