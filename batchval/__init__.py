@@ -14,7 +14,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing takes longer than the rest of this module
 
 if TYPE_CHECKING:
-    from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+    from batchval.core.batch import DecodedRecord, RecordBatch, batches
     from batchval.core.claims import BatchClaims
     from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
     from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from batchval.core.record_columns import RecordColumns, record_columns
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
-    from batchval.errors import BatchvalError, ErrorCode
+    from batchval.errors import BatchvalError, ErrorCode, NotABatch
     from batchval.ledger import ClaimsLedger
     from batchval.policy import ClaimsPolicy, TopicPolicy
     from batchval.record_rules import RecordRules, SchemaIds
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "batchval.core.batch": ("DecodedRecord", "NotABatch", "RecordBatch", "batches"),
+    "batchval.core.batch": ("DecodedRecord", "RecordBatch", "batches"),
     "batchval.core.claims": ("BatchClaims",),
     "batchval.core.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
     "batchval.core.down_conversion": ("DownConverted", "NotConverted", "down_convert"),
@@ -74,7 +74,7 @@ _HOMES = {
     "batchval.core.record_batch_builder": ("RecordBatchBuilder",),
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.validator": ("LogValidator",),
-    "batchval.errors": ("BatchvalError", "ErrorCode"),
+    "batchval.errors": ("BatchvalError", "ErrorCode", "NotABatch"),
     "batchval.ledger": ("ClaimsLedger",),
     "batchval.policy": ("ClaimsPolicy", "TopicPolicy"),
     "batchval.record_rules": ("RecordRules", "SchemaIds"),

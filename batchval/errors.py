@@ -15,6 +15,7 @@ __all__ = [
     "ArgumentValueError",
     "BatchvalError",
     "ErrorCode",
+    "NotABatch",
     "shown_ms",
     "shown_value",
 ]
@@ -53,6 +54,10 @@ class ArgumentTypeError(BatchvalError, TypeError):
 
 class ArgumentValueError(BatchvalError, ValueError):
     """An argument of the right type whose value is not allowed."""
+
+
+class NotABatch(BatchvalError, ValueError):
+    """The bytes hold no whole batch, or records that cannot be read."""
 
 
 def _restored(

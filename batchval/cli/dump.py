@@ -303,8 +303,9 @@ def _mark_bad(row: dict[str, Any]) -> bool:
 
 def _batch(row: dict[str, Any], part: Stretch, with_records: bool) -> dict[str, Any]:
     """Return a batch's row with its claims and records, and its position in the file."""
-    from batchval.core.batch import NotABatch, RecordBatch
+    from batchval.core.batch import RecordBatch
     from batchval.core.layout import CLAIMS_MAGIC
+    from batchval.errors import NotABatch
 
     if row["magic"] == CLAIMS_MAGIC:
         end = row["position"] + row["size_in_bytes"]

@@ -4,7 +4,7 @@ from cpython.buffer cimport Py_buffer
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.claims cimport ClaimsCall
+from batchval.core.claims_block cimport ClaimsCall
 from batchval.core.compiled_rules cimport CompiledRules
 from batchval.core.sampling cimport Sample
 from batchval.core.verdict cimport Policy

@@ -20,7 +20,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint6
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from batchval.core.claims cimport IGNORE_CLAIMS, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, read_tag
+from batchval.core.claims_block cimport IGNORE_CLAIMS, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, read_tag
 from batchval.core.compiled_rules cimport CompiledRules, compiled_rules
 from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
 from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample

@@ -4,13 +4,10 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, final
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from batchval.errors import BatchvalError
 from batchval.types import CompressionType, TimestampType
 
 # on Python 3.11 numpy's own types do not say that an array is a buffer
 _Buffer: TypeAlias = Buffer | NDArray[Any]
-
-class NotABatch(BatchvalError, ValueError): ...
 
 _Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

@@ -12,7 +12,7 @@ from batchval.core.arguments cimport (
     whole_number,
 )
 from batchval.core.bytes cimport be32, be64
-from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
+from batchval.core.claims_block cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
 from batchval.core.fields cimport Record, headers_of, read_record
 from batchval.core.codec_streams cimport (
@@ -35,7 +35,7 @@ from batchval.core.scratch cimport (
 )
 
 from batchval.core.reasons import sentence
-from batchval.errors import BatchvalError
+from batchval.errors import NotABatch
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, TimestampType
 
 
@@ -65,10 +65,6 @@ cdef int open_unlocked(LegacyRecords *m, const Entry *b, Scratch *scratch, const
     answer = open_legacy_records(m, b, scratch, c, limit, f)
     end_work(scratch)
     return answer
-
-
-class NotABatch(BatchvalError, ValueError):
-    """The bytes hold no whole batch, or records that cannot be read."""
 
 
 cdef object NOT_MADE = object()  # a key, value or header tuple that was not requested yet

@@ -30,10 +30,8 @@ from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
 from batchval.core.carriers cimport (
     LARGEST_CARRIER, attach_to_payload, carrier_size, claims_size, strip_payload,
 )
-from batchval.core.claims cimport (
-    LARGEST_MADE_BLOCK, VERSION_2, Claims, batch_claims_of, fields_made, put_block,
-    strongest_null_keys,
-)
+from batchval.core.claims cimport batch_claims_of, fields_made
+from batchval.core.claims_block cimport LARGEST_MADE_BLOCK, VERSION_2, Claims, put_block, strongest_null_keys
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
 from batchval.core.header cimport BatchHeader, read_header

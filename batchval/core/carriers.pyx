@@ -14,7 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
 
 from batchval.core.bytes cimport be32, le16, le32, put_be32
-from batchval.core.claims cimport (
+from batchval.core.claims_block cimport (
     CLAIMS_CARRIED, IGNORE_CLAIMS, NOTHING_CARRIED, UNREADABLE_CLAIMS, Claims, ClaimsCall,
     crc_of_other_header, differ, read_block,
 )

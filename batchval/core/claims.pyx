@@ -12,12 +12,21 @@ from typing import NamedTuple
 from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, NOGIL_COMPRESSED, private_bytes, take_buffer, whole_number,
 )
+from batchval.core.bytes cimport be32, put_be32
 from batchval.core.carriers cimport (
     LARGEST_CARRIER, attach_to_payload, carried_block, carrier_size, claims_size, find_claims,
     has_payload_claims, strip_payload,
 )
+from batchval.core.claims_block cimport (
+    ALL_KEYS_NULL, BLOCK_FIELDS, CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_MAGIC, CLAIMS_SIZE,
+    CRC_SIZE, LARGEST_BLOCK, LARGEST_MADE_BLOCK, NOTHING_CARRIED, SMALLEST_BLOCK,
+    UNREADABLE_CLAIMS, VERIFY_CLAIMS, VERSION_1, VERSION_2, Claims, ClaimsCall, attach_into,
+    put_block, put_claims, read_block, read_claims, read_tag, read_uvarint, says_less,
+    strip_into, true_claims,
+)
 from batchval.core.codec_streams cimport DAMAGED, Stream, open_stream, position
 from batchval.core.header cimport BatchHeader, read_header
+from batchval.core.layout cimport BATCH_LENGTH, CODEC_MASK, LOG_OVERHEAD, MAGIC, NONE, RECORDS, ZSTD
 from batchval.core.records cimport (
     BUFFER_PARSER, SKIP_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
 )

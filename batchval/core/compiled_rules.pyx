@@ -1,4 +1,4 @@
-"""RecordRules in the form that the walk checks (rule_checks.pxd): numbers, sets and names.
+"""RecordRules in the form that the walk checks: numbers, sets and names.
 
     compiled_rules     once for each RecordRules that is alive
     ids_keep_rules     whether claims settle the rules
@@ -16,7 +16,6 @@ from libc.string cimport memcmp, memcpy, memset
 
 from batchval.core.bytes cimport be32, be64
 from batchval.core.layout cimport R1, R2, R3, R7, R8
-from batchval.core.rule_checks cimport ask_key, ask_value, broken, end_record, start_record
 from batchval.core.scratch cimport Scratch
 from batchval.core.utf8 cimport is_utf8
 from batchval.core.value_ids cimport SeenIds, ValueIds, note_value

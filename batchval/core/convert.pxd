@@ -1,7 +1,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from batchval.core.claims cimport Claims
+from batchval.core.claims_block cimport Claims
 from batchval.core.header cimport BatchHeader
 from batchval.core.verdict cimport AppendContext, Policy, Verdict
 from batchval.core.scratch cimport Scratch

@@ -22,7 +22,7 @@ from batchval.compression.compressors import compress
 
 from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
 from batchval.core.chunked cimport as_read
-from batchval.core.claims cimport VERSION_2, Claims, strongest_null_keys
+from batchval.core.claims_block cimport VERSION_2, Claims, strongest_null_keys
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string_into, read_field, read_record
 from batchval.core.codec_streams cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from batchval.core.aborted import AbortedTransactions
-from batchval.core.batch import NotABatch
+from batchval.errors import NotABatch
 
 class DownConverted(NamedTuple):
     output: bytes

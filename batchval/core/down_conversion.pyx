@@ -68,9 +68,8 @@ from collections import namedtuple
 
 from batchval.compression.compressors import ALIGNED as _ALIGNED
 from batchval.compression.compressors import compressing
-from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:

@@ -38,9 +38,8 @@ from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_b
 
 from collections import namedtuple
 
-from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 Fetched = namedtuple("Fetched", "records key_value_bytes next_offset batches wire_bytes end")

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from batchval.core.claims cimport Claims, ClaimsCall
+from batchval.core.claims_block cimport Claims, ClaimsCall
 from batchval.core.validator cimport LogValidator
 
 cdef struct Accepted:  # facts about a batch in addition to the path

@@ -11,7 +11,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int64_t, uint8_t
 
 from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long, take_buffer
-from batchval.core.claims cimport (
+from batchval.core.claims_block cimport (
     CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag, true_claims,
 )
 from batchval.core.stages cimport Call, fill_call, validate_row, rests_on_claims

@@ -27,7 +27,7 @@ from batchval.core.arguments cimport (
 from batchval.core.arrow cimport ArrowColumn, views_of
 from batchval.core.block cimport ColumnBlock, Layout
 from batchval.core.bytes cimport hidden, span, short_varint
-from batchval.core.claims cimport CLAIMED_RECORDS, CLAIMS_MAGIC
+from batchval.core.claims_block cimport CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
 from batchval.core.fields cimport Record, after_headers, headers_of, read_field, read_record
 from batchval.core.codec_streams cimport (
@@ -43,15 +43,14 @@ from batchval.core.legacy cimport (
     legacy_value, next_legacy_record,
     open_legacy_records,
 )
-from batchval.core.plain_records cimport PLAIN_LEAST, PLAIN_TAIL
 from batchval.core.records cimport (
-    BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
+    BUFFER_PARSER, PLAIN_LEAST, PLAIN_TAIL, WALKED, Checks, Facts, clear_facts, structure_alone,
+    walk,
 )
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
-from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 #: Raised with every change of the columns or their meaning.

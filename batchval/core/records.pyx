@@ -15,7 +15,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from batchval.core cimport reasons
 from batchval.core.bytes cimport hidden, likely, span
 from batchval.core.compiled_rules cimport (
-    LONGEST_NAME, Asked, HeaderName, Rules, rules_that_ask_nothing,
+    LONGEST_NAME, Asked, HeaderName, Rules, ask_header, ask_key, ask_value, end_record, name_of,
+    rules_that_ask_nothing, start_record,
 )
 from batchval.core.codec_streams cimport (
     ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill,
@@ -26,12 +27,8 @@ from batchval.core.layout cimport (
     S10_BIT,
     TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
-from batchval.core.plain_records cimport may_be_plain, take_plain
 from batchval.core.record_fields cimport (
     FOUND, PAST_BODY, TOO_LONG, Look, Reader, look_at, pull, skip, varint, varlong,
-)
-from batchval.core.rule_checks cimport (
-    ask_header, ask_key, ask_value, end_record, name_of, start_record,
 )
 from batchval.core.scratch cimport Scratch, add_error, set_offset
 from batchval.core.utf8 cimport is_utf8

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from batchval.core.verdict cimport (
     METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE, Verdict,
 )
-from batchval.core.claims cimport Claims, batch_claims_of, true_claims
+from batchval.core.claims cimport batch_claims_of
+from batchval.core.claims_block cimport Claims, true_claims
 from batchval.core.layout cimport (
     KEY_MISSING, NONE, PATH_CLAIMS, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE,
     TIMESTAMP_TYPE_BY_PRODUCER, ZSTD,

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from batchval.core.claims cimport ClaimsCall
+from batchval.core.claims_block cimport ClaimsCall
 from batchval.core.columns cimport BatchColumns
 from batchval.core.verdict cimport AppendContext, Policy
 from batchval.core.sampling cimport Sample

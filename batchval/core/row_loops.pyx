@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from batchval.core.claims cimport (
+from batchval.core.claims_block cimport (
     CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall,
     read_claims,
 )

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t
 
-from batchval.core.claims cimport Claims, ClaimsCall
+from batchval.core.claims_block cimport Claims, ClaimsCall
 from batchval.core.header cimport BatchHeader, Entry
 from batchval.core.layout cimport CLIENT, LARGEST_OFFSET
 from batchval.core.verdict cimport AppendContext, Policy, Verdict

@@ -18,7 +18,7 @@ from batchval.core cimport reasons
 from batchval.core.append cimport append_assigned, append_kept, keeps_offsets
 from batchval.core.bytes cimport be16
 from batchval.core.carriers cimport find_claims, read_payload
-from batchval.core.claims cimport (
+from batchval.core.claims_block cimport (
     ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC,
     CLAIMS_SIZE,
     CLAIMS_TRUSTED, CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, NOTHING_CARRIED, TRUST_CLAIMS,

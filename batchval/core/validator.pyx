@@ -23,7 +23,7 @@ from batchval.core.arguments cimport (
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
-from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
+from batchval.core.claims_block cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_header, assign_in_place, rebuild
 from batchval.core.stages cimport Call, StoredFacts, fill_call, validate_partition, check_stored
 from batchval.core.codec_streams cimport UNLIMITED, copy_unlocked

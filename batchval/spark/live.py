@@ -35,8 +35,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from batchval.audit.arrow_rows import to_rows, unreadable_row
-from batchval.core.batch import NotABatch
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.fetch import Consumer, ConsumerOptions, OffsetOutOfRangeError, TopicPartition
 from batchval.network.security import PROPERTIES, Security
 from batchval.segment.options import Options, validator_of

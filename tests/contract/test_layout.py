@@ -15,7 +15,7 @@ from batchval.protocol.apis import ApiKey
 from tests.contract.sources import PACKAGE, files
 
 _CONSTANT = re.compile(r"^ +([A-Z][A-Z0-9_]*) = (-?[0-9]+)\b", re.MULTILINE)
-_HOMES = {"core/layout.py", "core/layout.pxd", "core/claims.pxd"}
+_HOMES = {"core/layout.py", "core/layout.pxd", "core/claims_block.pxd"}
 
 FIELDS = {
     name: getattr(layout, name)
@@ -32,7 +32,7 @@ OTHER_NAMES = {"SIZE", "HEADER", "HEADER_SIZE", "BATCH_HEADER", "CODEC", "FLAGS"
 
 def native() -> dict[str, int]:
     text = "".join(
-        (PACKAGE / "core" / name).read_text("utf-8") for name in ("layout.pxd", "claims.pxd")
+        (PACKAGE / "core" / name).read_text("utf-8") for name in ("layout.pxd", "claims_block.pxd")
     )
     return {name: int(value) for name, value in _CONSTANT.findall(text)}
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+from batchval.core.batch import DecodedRecord, RecordBatch, batches
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.policy import TopicPolicy
 from batchval.types import CompressionType, TimestampType
 from tests.contract.sources import ROOT

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import NotABatch, RecordBatch, batches
+from batchval.core.batch import RecordBatch, batches
 from batchval.core.claims import attach, compute
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.policy import TopicPolicy
 from tests.support.batches import (
     CODECS,

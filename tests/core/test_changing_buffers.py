@@ -27,13 +27,13 @@ import pytest
 from batchval import compression
 from batchval.compression import packages
 from batchval.core import claims
-from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+from batchval.core.batch import DecodedRecord, RecordBatch, batches
 from batchval.core.builder import BatchBuilder, RecordValues
 from batchval.core.columns import scan_batches
 from batchval.core.fetched import walk_fetched
 from batchval.core.search_window import follow, resynchronise
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError, ErrorCode
+from batchval.errors import BatchvalError, ErrorCode, NotABatch
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
 from tests.support.batches import (

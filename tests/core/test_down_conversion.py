@@ -11,9 +11,9 @@ import pytest
 
 from batchval.compression.compressors import compress
 from batchval.core.aborted import AbortedTransactions
-from batchval.core.batch import NotABatch, batches
+from batchval.core.batch import batches
 from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from tests.hostile.buffers import guarded
 from tests.hostile.mutator import xxh32
 from tests.support.batches import (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.batch import NotABatch, batches
+from batchval.core.batch import batches
 from batchval.core.columns import scan_batches
 from batchval.core.fetched import walk_fetched
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from tests.hostile.buffers import Guarded
 from tests.support.batches import (
     CODECS,

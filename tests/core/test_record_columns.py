@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from batchval.core import claims
-from batchval.core.batch import NotABatch, batches
+from batchval.core.batch import batches
 from batchval.core.record_columns import RecordColumns, RecordRow, record_columns
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from tests.contract.sources import ROOT
 from tests.support.batches import (
     CODECS,

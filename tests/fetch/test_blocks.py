@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import NotABatch
 from batchval.core.fetched import walk_fetched
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.fetch import Consumer, FetchedBatches, OffsetOutOfRangeError
 from batchval.network.errors import AuthorizationError
 from batchval.protocol.messages.fetch import (

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import NotABatch
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
 from batchval.fetch.fetcher import Fetcher
 from batchval.network.errors import AuthorizationError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import NotABatch
 from batchval.core.fetched import walk_fetched
+from batchval.errors import NotABatch
 from batchval.fetch import Consumer, OffsetOutOfRangeError
 from batchval.fetch.receiver import Quota
 from batchval.network.errors import AuthorizationError

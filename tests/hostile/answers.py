@@ -11,8 +11,8 @@ import contextlib
 import random
 from typing import Any
 
-from batchval.core.batch import NotABatch
 from batchval.core.fetched import walk_fetched
+from batchval.errors import NotABatch
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.fetch import (

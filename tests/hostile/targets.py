@@ -23,13 +23,14 @@ import numpy as np
 import snappy
 
 from batchval import compression
-from batchval.core.batch import NotABatch, RecordBatch, batches
+from batchval.core.batch import RecordBatch, batches
 from batchval.core.columns import scan_batches
 from batchval.core.gzip import inflate
 from batchval.core.record_columns import RecordColumns, RecordRow, record_columns
 from batchval.core.search_window import resynchronise
 from batchval.core.snappy import decode
 from batchval.core.validator import LogValidator
+from batchval.errors import NotABatch
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.reader import SegmentFile

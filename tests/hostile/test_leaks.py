@@ -15,10 +15,10 @@ import pytest
 
 from batchval import compression
 from batchval.core.arrow import binary_views
-from batchval.core.batch import NotABatch, RecordBatch
+from batchval.core.batch import RecordBatch
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, NotABatch
 from tests.hostile.differential import setups
 from tests.hostile.mutator import Mutator
 from tests.hostile.seeds import NOW, seeds

@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 
 from batchval.core.bytes cimport be32
-from batchval.core.claims cimport Claims, ClaimsCall
+from batchval.core.claims_block cimport Claims, ClaimsCall
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.scratch cimport RecordError, Scratch
 from batchval.core.validator cimport LogValidator

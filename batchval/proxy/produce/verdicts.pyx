@@ -30,7 +30,7 @@ from batchval.core.bytes cimport be32, put_be32
 from batchval.core.carriers cimport (
     attach_to_payload, carrier_size, claims_size, has_payload_claims, strip_payload,
 )
-from batchval.core.claims cimport (
+from batchval.core.claims_block cimport (
     CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, LARGEST_MADE_BLOCK, TRUST_CLAIMS,
     VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )

@@ -23,7 +23,7 @@ from libc.string cimport memcmp, memmove
 
 from batchval.core.bytes cimport be16, be32
 from batchval.core.carriers cimport has_payload_claims
-from batchval.core.claims cimport (
+from batchval.core.claims_block cimport (
     CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
 )
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
