@@ -47,7 +47,7 @@ PY := $(ENV)/bin/python
 PIP := -m pip --quiet --disable-pip-version-check install --no-compile
 
 PYX := $(shell find batchval -name '*.pyx')
-OWN_C := batchval/core/crc_kernels.c batchval/core/inflate.c
+OWN_C := batchval/core/format/crc_kernels.c batchval/core/codecs/inflate.c
 SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') setup.py
 # a deleted extension is built again, also if the stamp is new
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))

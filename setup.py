@@ -63,8 +63,8 @@ if BUILD not in {*FLAGS, "none"}:
 
 # own C is compiled into the extension of the .pyx that declares it
 OWN_C = {
-    "batchval/core/crc32c.pyx": ["batchval/core/crc_kernels.c"],
-    "batchval/core/gzip.pyx": ["batchval/core/inflate.c"],
+    "batchval/core/format/crc32c.pyx": ["batchval/core/format/crc_kernels.c"],
+    "batchval/core/codecs/gzip.pyx": ["batchval/core/codecs/inflate.c"],
 }
 
 

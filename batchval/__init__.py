@@ -14,14 +14,14 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing takes longer than the rest of this module
 
 if TYPE_CHECKING:
-    from batchval.core.batch import DecodedRecord, RecordBatch, batches
-    from batchval.core.claims import BatchClaims
-    from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
-    from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
-    from batchval.core.record_batch_builder import RecordBatchBuilder
-    from batchval.core.record_columns import RecordColumns, record_columns
-    from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
-    from batchval.core.validator import LogValidator
+    from batchval.core.batches.batch import DecodedRecord, RecordBatch, batches
+    from batchval.core.batches.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
+    from batchval.core.batches.record_batch_builder import RecordBatchBuilder
+    from batchval.core.batches.record_columns import RecordColumns, record_columns
+    from batchval.core.batches.result import RecordValidationStats, RejectedBatch, ValidationResult
+    from batchval.core.batches.validator import LogValidator
+    from batchval.core.convert.down_conversion import DownConverted, NotConverted, down_convert
+    from batchval.core.stages.claims import BatchClaims
     from batchval.errors import BatchvalError, ErrorCode, NotABatch
     from batchval.ledger import ClaimsLedger
     from batchval.policy import ClaimsPolicy, TopicPolicy
@@ -66,14 +66,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "batchval.core.batch": ("DecodedRecord", "RecordBatch", "batches"),
-    "batchval.core.claims": ("BatchClaims",),
-    "batchval.core.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
-    "batchval.core.down_conversion": ("DownConverted", "NotConverted", "down_convert"),
-    "batchval.core.record_columns": ("RecordColumns", "record_columns"),
-    "batchval.core.record_batch_builder": ("RecordBatchBuilder",),
-    "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
-    "batchval.core.validator": ("LogValidator",),
+    "batchval.core.batches.batch": ("DecodedRecord", "RecordBatch", "batches"),
+    "batchval.core.stages.claims": ("BatchClaims",),
+    "batchval.core.batches.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
+    "batchval.core.convert.down_conversion": ("DownConverted", "NotConverted", "down_convert"),
+    "batchval.core.batches.record_columns": ("RecordColumns", "record_columns"),
+    "batchval.core.batches.record_batch_builder": ("RecordBatchBuilder",),
+    "batchval.core.batches.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
+    "batchval.core.batches.validator": ("LogValidator",),
     "batchval.errors": ("BatchvalError", "ErrorCode", "NotABatch"),
     "batchval.ledger": ("ClaimsLedger",),
     "batchval.policy": ("ClaimsPolicy", "TopicPolicy"),

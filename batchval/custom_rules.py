@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from batchval.core.record_columns import RecordColumns, record_columns
+from batchval.core.batches.record_columns import RecordColumns, record_columns
 from batchval.errors import ArgumentValueError, BatchvalError, shown_value
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 

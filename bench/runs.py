@@ -291,7 +291,7 @@ def describe() -> dict[str, Any]:
 def libraries() -> dict[str, Any]:
     """Return the compiler, the codecs, the CRC-32C kernel, and the versions of other libraries."""
     from batchval import compression
-    from batchval.core import crc32c
+    from batchval.core.format import crc32c
 
     modules = (line.split() for line in GO_MOD.read_text().splitlines())
     versions = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batchval import RecordBatch, TopicPolicy
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 from demo.damage import CRC_AT, LOG, RECORDS_FROM, bomb
 
 HOUR_MS = 3_600_000

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from batchval import scan_batches
 from batchval.compression.compressors import compress
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 from batchval.types import CompressionType
 
 LOG = "00000000000000000000.log"

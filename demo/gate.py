@@ -23,8 +23,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from batchval.core.claims import compute, to_tag
-from batchval.core.columns import scan_batches
+from batchval.core.batches.columns import scan_batches
+from batchval.core.stages.claims import compute, to_tag
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import (
     PartitionProduceData,

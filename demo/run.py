@@ -15,8 +15,8 @@ from rich.table import Table
 
 import batchval
 from batchval import LogValidator, compression, scan_batches
-from batchval.core.batch import batches
-from batchval.core.crc32c import kernel
+from batchval.core.batches.batch import batches
+from batchval.core.format.crc32c import kernel
 from batchval.report.units import human_bytes
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.findings import Finding, Level

@@ -170,7 +170,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     run = reports.here() if options.page else {}
-    modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / CORE).glob("*.pyx"))
+    modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / CORE).rglob("*.pyx"))
     with tempfile.TemporaryDirectory(prefix="batchval-coverage-") as folder:
         tree = Path(folder) / "tree"
         copy_tree(tree)

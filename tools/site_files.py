@@ -97,7 +97,7 @@ def order(root: Path) -> dict[str, int]:
         for container in contract.get("containers", ()):
             names = "|".join(contract["layers"]).split("|")
             for place, name in enumerate(names):
-                below = [*container.split(".")[1:], name.strip()]
+                below = [*container.split(".")[1:], name.strip(" ()")]
                 places["/".join(below)] = place
     return places
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from batchval.core.columns import NO_DELETE_HORIZON, BatchColumns
-from batchval.core.result import CLAIMS, FIGURES, PATHS
+from batchval.core.batches.columns import NO_DELETE_HORIZON, BatchColumns
+from batchval.core.batches.result import CLAIMS, FIGURES, PATHS
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
 from batchval.segment.findings import damage_reason

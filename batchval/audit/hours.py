@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from batchval.audit.arrow_rows import END_OF_TIME_MS
-from batchval.core.columns import BatchColumns
+from batchval.core.batches.columns import BatchColumns
 from batchval.segment.options import Options
 from batchval.segment.store import SegmentInfo
 from batchval.segment.trust import by_row

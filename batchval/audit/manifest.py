@@ -20,9 +20,9 @@ from batchval.audit.finding_states import findings_of, unreadable_of
 from batchval.audit.outputs import SEGMENTS, ended, with_numbers
 from batchval.audit.runs import last_reread
 from batchval.audit.stored_audit import read
-from batchval.core.columns import SCHEMA_VERSION
-from batchval.core.continuity import PRODUCERS, Continuity
-from batchval.core.layout import (
+from batchval.core.batches.columns import SCHEMA_VERSION
+from batchval.core.batches.continuity import PRODUCERS, Continuity
+from batchval.core.format.layout import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
     BATCH_LENGTH,

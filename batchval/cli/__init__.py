@@ -39,7 +39,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
     import batchval
     from batchval import compression
-    from batchval.core import crc32c
+    from batchval.core.format import crc32c
 
     click.echo(f"batchval {batchval.__version__}")
     click.echo(f"Python {platform.python_version()}, {platform.machine()}")

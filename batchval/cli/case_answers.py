@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from batchval.cli.cases import STAGES, Case, policy_of, strict_settings
-from batchval.core.batch import batches
-from batchval.core.result import ValidationResult
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import batches
+from batchval.core.batches.result import ValidationResult
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.segment.check import Options, Summary, check_paths
 

@@ -37,8 +37,8 @@ from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from batchval.core.columns import BatchColumns
-    from batchval.core.validator import LogValidator
+    from batchval.core.batches.columns import BatchColumns
+    from batchval.core.batches.validator import LogValidator
     from batchval.kafka_versions import KafkaVersionName
     from batchval.policy import TopicPolicy
     from batchval.segment.check import Summary
@@ -357,8 +357,8 @@ def checker_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | Non
 
     All files of one call count as one sender: a file does not prove its writer.
     """
-    from batchval.core.columns import scan_batches
-    from batchval.core.result import CLAIMS
+    from batchval.core.batches.columns import scan_batches
+    from batchval.core.batches.result import CLAIMS
     from batchval.errors import BatchvalError
     from batchval.ledger import ClaimsLedger
     from batchval.policy import ClaimsPolicy

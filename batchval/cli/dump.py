@@ -30,8 +30,8 @@ from batchval.cli.output import note_empty_files, print_json
 from batchval.report.units import printable
 
 if TYPE_CHECKING:
-    from batchval.core.batch import DecodedRecord
-    from batchval.core.columns import BatchColumns
+    from batchval.core.batches.batch import DecodedRecord
+    from batchval.core.batches.columns import BatchColumns
     from batchval.segment.reader import Damage, SegmentReader, Stretch
 
 __all__ = ["HEADER", "Dump", "Selection", "compact_lines", "plain_lines", "rows"]
@@ -273,7 +273,7 @@ def _judged(path: Path, part: Stretch, accept_claims_header: bool) -> BatchColum
     """Return the columns of a check with the profile of the file's name, and every other
     default.
     """
-    from batchval.core.validator import LogValidator
+    from batchval.core.batches.validator import LogValidator
     from batchval.policy import TopicPolicy
     from batchval.segment.options import Options
 
@@ -303,8 +303,8 @@ def _mark_bad(row: dict[str, Any]) -> bool:
 
 def _batch(row: dict[str, Any], part: Stretch, with_records: bool) -> dict[str, Any]:
     """Return a batch's row with its claims and records, and its position in the file."""
-    from batchval.core.batch import RecordBatch
-    from batchval.core.layout import CLAIMS_MAGIC
+    from batchval.core.batches.batch import RecordBatch
+    from batchval.core.format.layout import CLAIMS_MAGIC
     from batchval.errors import NotABatch
 
     if row["magic"] == CLAIMS_MAGIC:
@@ -368,7 +368,7 @@ def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
 
 def _claims(batch: memoryview) -> dict[str, Any]:
     """Return the claims of a batch by the names of KAFKA-8364; null_keys is 0, 1 or 2."""
-    from batchval.core.claims import read as read_claims
+    from batchval.core.stages.claims import read as read_claims
 
     claims = read_claims(batch)
     if claims is None:  # smaller than its header

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from batchval.core.batch import RecordBatch, batches
+from batchval.core.batches.batch import RecordBatch, batches
 
 __all__ = ["committed_parts"]
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-from batchval.core.batch import DecodedRecord, batches
+from batchval.core.batches.batch import DecodedRecord, batches
 from batchval.errors import ArgumentValueError, BatchvalError
 from batchval.fetch.errors import FetchError, NoOffsetForPartitionError
 from batchval.fetch.fetcher import Fetcher

@@ -3,8 +3,8 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from batchval.core.fetched cimport Counts
-from batchval.core.scratch cimport Scratch
+from batchval.core.batches.fetched cimport Counts
+from batchval.core.codecs.scratch cimport Scratch
 from batchval.fetch.receive_memory cimport Block
 
 cdef enum:

@@ -22,7 +22,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memmove
 
-from batchval.core.scratch cimport Scratch
+from batchval.core.codecs.scratch cimport Scratch
 from batchval.fetch.receive_blocks cimport take_block
 from batchval.fetch.receive_count cimport take_batch
 from batchval.fetch.receive_memory cimport content

@@ -13,8 +13,8 @@ blocks takes no lock: the thread adds to it while the caller takes it.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.fetched cimport WHOLE, Counts, count_each, no_counts
-from batchval.core.scratch cimport Scratch
+from batchval.core.batches.fetched cimport WHOLE, Counts, count_each, no_counts
+from batchval.core.codecs.scratch cimport Scratch
 from batchval.fetch.receive cimport (
     BROKEN, DAMAGED, PARTITION_TAGS, TAKEN, Share, Stream, added, is_awaited, lacking, note_counts,
     note_lag, pass_over, push, return_share, skip_records, take_list,

@@ -5,11 +5,11 @@ Where headers are believed, no more than a batch's header has to be there at onc
 
 from libc.stdint cimport int64_t, uint64_t
 
-from batchval.core.bytes cimport be64
-from batchval.core.fetched cimport BELOW, WHOLE, Counts, count_entry, no_counts
-from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch
-from batchval.core.layout cimport LOG_OVERHEAD, MAGIC, RECORDS
-from batchval.core.scratch cimport Scratch
+from batchval.core.format.bytes cimport be64
+from batchval.core.batches.fetched cimport BELOW, WHOLE, Counts, count_entry, no_counts
+from batchval.core.format.header cimport BATCH, NO_MORE, Entry, next_batch
+from batchval.core.format.layout cimport LOG_OVERHEAD, MAGIC, RECORDS
+from batchval.core.codecs.scratch cimport Scratch
 from batchval.fetch.receive cimport (
     COUNT_HEADERS, COUNT_RECORDS, DAMAGED, PARTITION_TAGS, TAKEN, Share, Stream, is_awaited,
     lacking, note_counts, note_lag, return_share, skip_records, take_some,

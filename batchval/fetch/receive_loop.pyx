@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.core.codecs.scratch cimport Scratch, borrow, give_back
 from batchval.fetch.receive cimport (
     Stream, note_latency, seen, stream_awaits, stream_fed, stream_space, swap,
 )

@@ -29,7 +29,7 @@ cdef class Counts:
 cdef class SenderTrust:
     cdef Counts own, totals
     cdef object keyed     # block -> 64 secret bytes
-    cdef int word         # batchval.core.claims' VERIFY_CLAIMS or TRUST_CLAIMS, or AUDIT
+    cdef int word         # batchval.core.stages.claims' VERIFY_CLAIMS or TRUST_CLAIMS, or AUDIT
     cdef uint64_t below   # a draw under this falls on the batch
     cdef bint always
     cdef int64_t first_checked, demotion_ms

@@ -12,7 +12,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.claims_block cimport TRUST_CLAIMS, VERIFY_CLAIMS
+from batchval.core.stages.claims_block cimport TRUST_CLAIMS, VERIFY_CLAIMS
 
 cdef enum:
     AUDIT = 100

@@ -12,7 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, RecordValues
+from batchval.core.batches.builder import (
+    BATCH_OVERHEAD,
+    MAX_RECORD_OVERHEAD,
+    BatchBuilder,
+    RecordValues,
+)
 from batchval.errors import shown_ms
 from batchval.producer.batch import PartitionQueue, ProducerBatch
 from batchval.producer.delivery import Delivery

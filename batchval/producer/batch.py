@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from batchval.core.builder import BatchBuilder
+from batchval.core.batches.builder import BatchBuilder
 from batchval.producer.delivery import Delivery, Failures, Outcome
 from batchval.producer.doubts import Doubt, Leader, Passed
 

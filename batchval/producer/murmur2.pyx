@@ -8,7 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from batchval.core.bytes cimport le32
+from batchval.core.format.bytes cimport le32
 
 cdef uint32_t SEED = 0x9747B28C
 cdef uint32_t M = 0x5BD1E995

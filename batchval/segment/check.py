@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns
-from batchval.core.result import CLAIMS, PATHS
+from batchval.core.batches.columns import BatchColumns
+from batchval.core.batches.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import by_number, extras_of
 from batchval.segment.file_names import SEGMENT_NAME

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from batchval.core.continuity import Continuity
-from batchval.core.transactions import Transactions
+from batchval.core.batches.continuity import Continuity
 from batchval.rules import Rule
 from batchval.segment.findings import Found, Level
 from batchval.segment.range_check import Last, RangeResult
 from batchval.segment.side_checks import EpochChange
 from batchval.segment.side_files import Aborted, EpochStart
 from batchval.segment.store import SegmentInfo, SideFile
+from batchval.segment.transactions import Transactions
 
 __all__ = ["OF_THE_LOG", "Entry", "Reading", "Seen", "is_whole", "log_results"]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from batchval.core.continuity import Finding as Between
+from batchval.core.batches.continuity import Finding as Between
 from batchval.report.units import plural
 from batchval.rules import Rule
 from batchval.segment.reader import Damage

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns
+from batchval.core.batches.columns import BatchColumns
 from batchval.report.units import plural
 from batchval.segment.reader import Damage, index_entries
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from batchval.core.columns import BatchColumns
-from batchval.core.continuity import PRODUCER_ID_EXPIRATION_MS
-from batchval.core.validator import LogValidator
+from batchval.core.batches.columns import BatchColumns
+from batchval.core.batches.continuity import PRODUCER_ID_EXPIRATION_MS
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from batchval.core.continuity import PRODUCERS, Continuity
-from batchval.core.transaction_index import check_transaction_index
-from batchval.core.transactions import Transactions
+from batchval.core.batches.continuity import PRODUCERS, Continuity
 from batchval.rules import Rule
 from batchval.segment.entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
 from batchval.segment.file_names import SEGMENT_NAME
@@ -39,7 +37,9 @@ from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 from batchval.segment.tiered import OVERLAP
+from batchval.segment.transaction_index import check_transaction_index
 from batchval.segment.transaction_rows import rows_of
+from batchval.segment.transactions import Transactions
 
 __all__ = ["Joined", "Part", "by_folder", "join", "uncertain"]
 

@@ -22,11 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns
-from batchval.core.continuity import Continuity
-from batchval.core.markers import NO_MARKER, marker_kinds
-from batchval.core.result import CLAIMS, PATHS
-from batchval.core.transactions import Transactions
+from batchval.core.batches.columns import BatchColumns
+from batchval.core.batches.continuity import Continuity
+from batchval.core.batches.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import EXTRAS, Rule, by_number
 from batchval.segment.findings import (
@@ -42,6 +40,7 @@ from batchval.segment.index import (
     IndexLie,
     Places,
 )
+from batchval.segment.markers import NO_MARKER, marker_kinds
 from batchval.segment.options import Options, validator_of
 from batchval.segment.range_sides import check_sides, read_sides
 from batchval.segment.ranges import Range
@@ -54,6 +53,7 @@ from batchval.segment.side_files import (
     EpochStart,
 )
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line
+from batchval.segment.transactions import Transactions
 from batchval.segment.trust import TrustCounts
 
 __all__ = [

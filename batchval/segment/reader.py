@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns, scan_batches
-from batchval.core.layout import BATCH_LENGTH, LOG_OVERHEAD, MAGIC, RECORDS
-from batchval.core.search_window import follow, resynchronise
+from batchval.core.batches.columns import BatchColumns, scan_batches
+from batchval.core.format.layout import BATCH_LENGTH, LOG_OVERHEAD, MAGIC, RECORDS
 from batchval.segment.search import Search
+from batchval.segment.search_window import follow, resynchronise
 from batchval.segment.source import BLOCK, START, InMemory, LocalFile, Memory, Source
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchval.core.record_columns import RecordColumns, record_columns
+from batchval.core.batches.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.range_check import CACHED

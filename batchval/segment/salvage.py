@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns
+from batchval.core.batches.columns import BatchColumns
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment.file_names import (

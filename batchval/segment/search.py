@@ -18,8 +18,8 @@ import bisect
 
 import numpy as np
 
-from batchval.core.crc32c import crc32, crc32_combine, crc32c, crc32c_combine
-from batchval.core.layout import (
+from batchval.core.format.crc32c import crc32, crc32_combine, crc32c, crc32c_combine
+from batchval.core.format.layout import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CRC,
@@ -29,7 +29,7 @@ from batchval.core.layout import (
     MAGIC,
     RECORDS,
 )
-from batchval.core.search_window import NEEDS_MORE, NOT_A_BATCH, ZEROS_FOLLOW, SearchWindow
+from batchval.segment.search_window import NEEDS_MORE, NOT_A_BATCH, ZEROS_FOLLOW, SearchWindow
 from batchval.segment.source import Memory, Source
 
 __all__ = ["CHAIN", "SEARCHED", "Search"]

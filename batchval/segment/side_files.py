@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 from batchval.errors import BatchvalError
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from batchval.core.transactions import (
+from batchval.segment.transactions import (
     LATE_TRANSACTION_BUFFER_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
     Transactions,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns
-from batchval.core.result import CLAIMS, FIGURES
+from batchval.core.batches.columns import BatchColumns
+from batchval.core.batches.result import CLAIMS, FIGURES
 from batchval.errors import BatchvalError
 from batchval.types import LARGEST_SEED
 

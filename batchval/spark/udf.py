@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from batchval.audit.arrow_rows import ROW_SCHEMA, damaged_rows, row_schema, to_rows
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, shown_value
 from batchval.segment.options import Options, validator_of
 from batchval.segment.reader import Damage, InMemory, SegmentReader

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from batchval.core import crc32c
+from batchval.core.format import crc32c
 from bench import runs
 from bench.pages import proxy as page
 from bench.proxy import ends, load

@@ -126,7 +126,7 @@ def batch_v2(codec: str, count: int, size: int) -> bytes:
 
 def batch_of(codec: str, content: list[tuple[int, bytes, bytes]]) -> bytes:
     """Return a batch whose timestamps rise by one from FIRST_TIMESTAMP."""
-    from batchval.core.crc32c import crc32c
+    from batchval.core.format.crc32c import crc32c
 
     count = len(content)
     body = bytearray()

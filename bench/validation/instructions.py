@@ -78,7 +78,9 @@ def functions(table: str, everything: int) -> dict[str, int]:
     for line in table.splitlines():
         if (found := ROW.match(line)) and "PROGRAM" not in line:
             name = re.sub(
-                r"^__pyx_\w+?_4core_\d+", "", found[2].rpartition(":")[2].removesuffix("'2")
+                r"^__pyx_\w+?_4core_(?:\d+[a-z]+_)?\d+",
+                "",
+                found[2].rpartition(":")[2].removesuffix("'2"),
             )
             executed = int(found[1].replace(",", ""))
             if executed < everything:
@@ -89,7 +91,7 @@ def functions(table: str, everything: int) -> dict[str, int]:
 def entry(tree: Path, operation: str) -> str:
     """Return the symbol of an operation's wrapper; Cython numbers them anew in each version."""
     module, name = ENTRIES[operation]
-    libraries = list((tree / "batchval" / "core").glob(f"{module}.*.so"))
+    libraries = list((tree / "batchval" / "core").rglob(f"{module}.*.so"))
     if len(libraries) != 1:
         raise SystemExit(
             f"{tree} must be a source tree with built extensions, not one with {len(libraries)} {module}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy
 
-from batchval.core.columns import scan_batches
-from batchval.core.crc32c import crc32c
-from batchval.core.result import ValidationResult
-from batchval.core.validator import LogValidator
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.result import ValidationResult
+from batchval.core.batches.validator import LogValidator
+from batchval.core.format.crc32c import crc32c
 from bench.validation.worker import Job
 
 NOW_MS = 1_700_000_000_000

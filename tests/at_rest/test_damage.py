@@ -19,8 +19,8 @@ import pytest
 from batchval.audit.audit_run import Engine, audit, list_work
 from batchval.audit.local import run_local
 from batchval.cli.options import finding_columns
-from batchval.core.columns import scan_batches
-from batchval.core.crc32c import crc32c
+from batchval.core.batches.columns import scan_batches
+from batchval.core.format.crc32c import crc32c
 from batchval.report.tables import findings_table
 from batchval.rules import Rule
 from batchval.segment.check import Summary, check_paths

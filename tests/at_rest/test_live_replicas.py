@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from batchval.core.batch import batches
-from batchval.core.columns import scan_batches
+from batchval.core.batches.batch import batches
+from batchval.core.batches.columns import scan_batches
 from tests.at_rest.soak import Threads, Watcher, settle
 from tests.interop.kafka_broker import KafkaBroker, brokers
 from tests.support.batches import with_crc

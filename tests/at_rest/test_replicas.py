@@ -22,7 +22,7 @@ import pytest
 from batchval.audit.audit_run import audit, list_work
 from batchval.audit.local import run_local
 from batchval.cli.options import replicas_from
-from batchval.core.columns import scan_batches
+from batchval.core.batches.columns import scan_batches
 from batchval.rules import Rule
 from batchval.segment import replica_walk, replicas
 from batchval.segment.check import Summary, check_paths

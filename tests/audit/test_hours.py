@@ -20,7 +20,7 @@ from batchval.audit.facts import of_tables
 from batchval.audit.hours import EXTREMES, HOUR_MS, HOURS_OF_A_SEGMENT, NONE, Counts, joined, within
 from batchval.audit.local import run_local
 from batchval.audit.reduce import Audit
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 from batchval.segment.options import Options, validator_of
 from batchval.segment.store import SegmentInfo
 from tests.support.batches import batch, record

@@ -25,7 +25,7 @@ from batchval.audit.arrow_rows import (
     rows_of,
     to_rows,
 )
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.segment import range_check

@@ -279,7 +279,7 @@ def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
 
 
 def test_batches_are_the_same_each_time_and_valid() -> None:
-    from batchval.core.validator import LogValidator
+    from batchval.core.batches.validator import LogValidator
 
     for cell in [*cells.legacy_cells(), *cells.cells(2)]:
         if cell.records > 100:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy
 from tests.broker_agent.counters import COUNTERS, Counters

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from batchval.core.batch import RecordBatch
-from batchval.core.batch import batches as every_batch
-from batchval.core.claims import TAG, BatchClaims, carrier_of, compute, read
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.batch import batches as every_batch
+from batchval.core.stages.claims import TAG, BatchClaims, carrier_of, compute, read
 from batchval.errors import ErrorCode
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.settings.options import TopicPolicies

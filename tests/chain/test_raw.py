@@ -13,7 +13,7 @@ from typing import Any
 import kafka.admin
 import pytest
 
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 from batchval.protocol.messages.produce import ProduceResponse
 from tests.chain.conftest import HOUR, POLICIES
 from tests.interop.kafka_broker import KafkaBroker

@@ -22,7 +22,7 @@ import pytest
 
 import batchval
 from batchval import compression
-from batchval.core import crc32c
+from batchval.core.format import crc32c
 from tests.support.batches import batch, record
 
 Run = Callable[..., tuple[int, str, str]]

@@ -19,7 +19,7 @@ import zstandard
 
 from batchval import compression
 from batchval.compression import native, native_pointers, packages
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from tests.support.batches import LZ4, NOW, ZSTD, batch, record, records

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from batchval.core.layout import LOG_OVERHEAD, MAGIC
+from batchval.core.format.layout import LOG_OVERHEAD, MAGIC
 from tests.conformance import oracle
 
 __all__ = ["OUT_OF_MEMORY", "SKIPPED", "Answered", "Kafka"]

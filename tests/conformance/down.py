@@ -38,8 +38,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from batchval.core.batch import batches  # noqa: E402
-from batchval.core.down_conversion import NotConverted, down_convert  # noqa: E402
+from batchval.core.batches.batch import batches  # noqa: E402
+from batchval.core.convert.down_conversion import NotConverted, down_convert  # noqa: E402
 from tests.conformance import oracle  # noqa: E402
 from tests.support.batches import GZIP, NONE, SNAPPY  # noqa: E402
 from tests.support.fetch_answers import aborted_in, answer, bytes_of  # noqa: E402

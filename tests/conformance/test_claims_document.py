@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import RecordBatch
-from batchval.core.claims import TAG, BatchClaims, attach, compute, from_tag, read, strip, to_tag
-from batchval.core.crc32c import crc32c
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.validator import LogValidator
+from batchval.core.format.crc32c import crc32c
+from batchval.core.stages.claims import (
+    TAG,
+    BatchClaims,
+    attach,
+    compute,
+    from_tag,
+    read,
+    strip,
+    to_tag,
+)
 from batchval.ledger import DEMOTION_MS, FIRST_CHECKED
 from batchval.policy import TopicPolicy
 from tests.contract.sources import ROOT

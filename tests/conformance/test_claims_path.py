@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.columns import scan_batches
+from batchval.core.batches.columns import scan_batches
 from tests.conformance import claims_path
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

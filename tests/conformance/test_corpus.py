@@ -19,7 +19,7 @@ import pytest
 from batchval import compression
 from batchval.cli.case_answers import compare, kafka_answers
 from batchval.cli.cases import policy_of, read_cases
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from tests.conformance import corpus, fresh, oracle
 

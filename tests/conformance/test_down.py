@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from batchval.core.down_conversion import down_convert
+from batchval.core.convert.down_conversion import down_convert
 from tests.conformance import down
 from tests.support.batches import NONE, batch, message, records
 

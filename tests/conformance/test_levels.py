@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from batchval.cli.cases import policy_of
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from tests.support.batches import GZIP, NOW, ZSTD, batch, message, record, wrapper
 
 pytestmark = [pytest.mark.jvm, pytest.mark.long]

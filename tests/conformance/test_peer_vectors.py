@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from batchval.cli.cases import policy_of
-from batchval.core.batch import RecordBatch
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import NotABatch
 
 FILE = Path(__file__).resolve().parents[2] / "fixtures" / "peer-vectors" / "vectors.jsonl"

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from tests.conformance.test_corpus import SAMPLE
 
 pytestmark = pytest.mark.jvm

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.cli.case_answers import compare
 from batchval.cli.cases import STAGES, policy_of, read_cases
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import TopicPolicy
 from tests.conformance import corpus, fresh, oracle

@@ -10,8 +10,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "batchval"
 
-_FROM = re.compile(r"^\s*from\s+([.\w]+)\s+c?import\s+\(?(.*)")
-_IMPORT = re.compile(r"^\s*c?import\s+(.*)")
+_FROM = re.compile(r"^\s*from\s+([.\w]+)\s+(c?)import\s+\(?(.*)")
+_IMPORT = re.compile(r"^\s*(c?)import\s+(.*)")
 _EXTERN = re.compile(r"^\s*cdef\s+extern\s+from\s+[\"<]*([^\">]+)")
 _STRINGS = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
 
@@ -22,6 +22,7 @@ class Import(NamedTuple):
     line: int
     module: str
     name: str  # empty for a plain import
+    native: bool  # a cimport
 
     @property
     def whole(self) -> str:
@@ -63,17 +64,17 @@ def imports(path: Path, package: Path = PACKAGE) -> Iterator[Import]:
     for number, line in _logical_lines(path.read_text("utf-8")):
         for statement in line.split(";"):
             if found := _FROM.match(statement):
-                module, names = found.groups()
+                module, native, names = found.groups()
                 dots = len(module) - len(module.lstrip("."))
                 if dots:
                     module = ".".join(
                         [*folder[: len(folder) - dots + 1], *filter(None, [module.lstrip(".")])]
                     )
                 for name in _names(names):
-                    yield Import(number, module, name)
+                    yield Import(number, module, name, bool(native))
             elif found := _IMPORT.match(statement):
-                for name in _names(found.group(1)):
-                    yield Import(number, name, "")
+                for name in _names(found.group(2)):
+                    yield Import(number, name, "", bool(found.group(1)))
 
 
 def externs(path: Path) -> Iterator[tuple[int, str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.record_errors import KINDS
+from batchval.core.records.record_errors import KINDS
 from tests.contract.sources import PACKAGE, files
 
 _ENUM = re.compile(r"^( *)(?:cdef|cpdef) enum\b.*:.*\n((?:\1 .*\n|\n)+)", re.MULTILINE)
@@ -37,7 +37,7 @@ def test_the_pattern_sees_enums() -> None:
     (found,) = _enums(text)
     assert found == {"A": 8, "B": 1 << 31}
     assert _mixed(found)
-    layout = (PACKAGE / "core" / "layout.pxd").read_text("utf-8")
+    layout = (PACKAGE / "core" / "format" / "layout.pxd").read_text("utf-8")
     assert {"LARGEST_OFFSET": (1 << 63) - 1} in _enums(layout)
 
 
@@ -51,7 +51,7 @@ def test_large_numbers_have_an_enum_of_their_own(path: Path) -> None:
 
 
 def test_kinds_of_record_errors_are_those_of_the_core() -> None:
-    text = (PACKAGE / "core" / "compiled_rules.pxd").read_text("utf-8")
+    text = (PACKAGE / "core" / "records" / "compiled_rules.pxd").read_text("utf-8")
     block = text.partition("cdef enum:  # RecordError.kind")[2].partition("\n\n")[0]
     names = [line.split()[0] for line in block.splitlines()[1:]]
     assert [name.partition("=")[0] for name in names] == list(KINDS)

@@ -22,13 +22,18 @@ _CONTRACTS = {c["id"]: c["layers"] for c in _CONFIG["tool"]["importlinter"]["con
 
 def _heights(layers: list[str]) -> dict[str, int]:
     return {
-        name.strip(): len(layers) - n for n, layer in enumerate(layers) for name in layer.split("|")
+        name.strip(" ()"): len(layers) - n
+        for n, layer in enumerate(layers)
+        for name in layer.split("|")
     }
 
 
 FLOORS = _heights(_CONTRACTS["floors"])
 #: {package: {folder in it: its height}}
-FOLDERS = {"proxy": _heights(_CONTRACTS["gate"])}
+FOLDERS = {
+    "proxy": _heights(_CONTRACTS["gate"]),
+    "core": _heights(_CONTRACTS["engine"]),
+}
 
 #: down, and still not allowed: the core validates batches from any sender, the network carries
 #: bytes whatever they are
@@ -102,11 +107,11 @@ def upward(package: Path) -> Iterator[str]:
             root, *there = found.whole.split(".")
             if root != package.name:
                 continue
-            for fault in _faults(here, [*there, "", ""]):
+            for fault in _faults(here, [*there, "", ""], found.native):
                 yield f"{path.relative_to(package)}:{found.line}: {found.whole}: {fault}"
 
 
-def _faults(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
+def _faults(here: Sequence[str], there: Sequence[str], native: bool) -> Iterator[str]:
     if there[0] == "" or there[0].startswith("__"):
         if here[0] != "cli":
             yield "the package's face is for users"
@@ -140,7 +145,7 @@ def reaching_out(package: Path) -> Iterator[str]:
             if whole in LIBC and (whole != "libc.stdlib" or found.name in LIBC_STDLIB):
                 continue
             yield f"{where}:{found.line}: {found.whole}"
-        own = {p.name for p in path.parent.glob("*.h")}
+        own = own_headers(package, path)
         taken = [
             *externs(path),
             *((0, header) for header in _INCLUDE.findall(path.read_text("utf-8"))),
@@ -153,11 +158,26 @@ def reaching_out(package: Path) -> Iterator[str]:
     for path in own_c(package):
         where = path.relative_to(package)
         text = _C_COMMENT.sub("", path.read_text("utf-8"))
-        own = {p.name for p in path.parent.glob("*.h")}
+        own = own_headers(package, path)
         yield from (
             f"{where}: {header}" for header in _INCLUDE.findall(text) if header not in HEADERS | own
         )
         yield from (f"{where}: {word[1]}" for word in _WORDS.finditer(text))
+
+
+def own_headers(package: Path, path: Path) -> set[str]:
+    """Return the package's headers as a file may include them: by name from its folder, or by
+    folder and name from those next to it. C that includes a .pxd of another folder needs the latter.
+    """
+    headers = files(package, ".h")
+    return {
+        *(header.name for header in headers if header.parent == path.parent),
+        *(
+            f"../{header.parent.name}/{header.name}"
+            for header in headers
+            if header.parent.parent == path.parent.parent
+        ),
+    }
 
 
 def own_c(package: Path) -> list[Path]:
@@ -185,16 +205,37 @@ def test_all_files_were_read() -> None:
 
 
 PLANTED_UPWARD = [
-    ("core/a.pyx", "def f():\n    from batchval.cli import main", "core must not import cli"),
-    ("core/a.pxd", "from batchval.network.client cimport send", "core must not import network"),
-    ("core/a.pyx", "cimport batchval.core.b; cimport batchval.cli.x", "core must not import cli"),
-    ("core/a.pyx", "from ..segment import reader", "core must not import segment"),
-    ("core/a.pyx", "from batchval import (\n    cli,\n    rules)", "core must not import cli"),
-    ("core/a.pyx", "from batchval.protocol.frame cimport read", "core must not import protocol"),
-    ("core/a.py", "from batchval.helpers import x", "a package that has no layer"),
+    (
+        "core/format/a.pyx",
+        "def f():\n    from batchval.cli import main",
+        "core must not import cli",
+    ),
+    (
+        "core/format/a.pxd",
+        "from batchval.network.client cimport send",
+        "core must not import network",
+    ),
+    (
+        "core/format/a.pyx",
+        "cimport batchval.core.format.b; cimport batchval.cli.x",
+        "core must not import cli",
+    ),
+    ("core/format/a.pyx", "from ...segment import reader", "core must not import segment"),
+    (
+        "core/format/a.pyx",
+        "from batchval import (\n    cli,\n    rules)",
+        "core must not import cli",
+    ),
+    (
+        "core/format/a.pyx",
+        "from batchval.protocol.frame cimport read",
+        "core must not import protocol",
+    ),
+    ("core/format/a.py", "from batchval.helpers import x", "a package that has no layer"),
     ("errors.py", "import batchval", "the package's face is for users"),
     ("proxy/kit/a.py", "from batchval.proxy.settings.a import x", "kit must not import settings"),
     ("proxy/watch/a.py", "from batchval.proxy.gate import x", "a folder that has no layer"),
+    ("core/format/a.pxd", "from ..stages.a cimport x", "format must not import stages"),
 ]
 
 
@@ -221,6 +262,7 @@ PLANTED_REACHING = [
     ("fetch/receive.pyx", 'cdef extern from *:\n    """\n    #include <sys/socket.h>\n    """'),
     ("core/a.c", '# include "unistd.h"\nint f;'),
     ("core/a.h", "int f(FILE *to);"),
+    ("core/codecs/a.c", '#include "../../protocol/b.h"'),
 ]
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.core import layout
+from batchval.core.format import layout
 from batchval.protocol.apis import ApiKey
 from tests.contract.sources import PACKAGE, files
 
 _CONSTANT = re.compile(r"^ +([A-Z][A-Z0-9_]*) = (-?[0-9]+)\b", re.MULTILINE)
-_HOMES = {"core/layout.py", "core/layout.pxd", "core/claims_block.pxd"}
+_HOMES = {"core/format/layout.py", "core/format/layout.pxd", "core/stages/claims_block.pxd"}
 
 FIELDS = {
     name: getattr(layout, name)
@@ -32,7 +32,8 @@ OTHER_NAMES = {"SIZE", "HEADER", "HEADER_SIZE", "BATCH_HEADER", "CODEC", "FLAGS"
 
 def native() -> dict[str, int]:
     text = "".join(
-        (PACKAGE / "core" / name).read_text("utf-8") for name in ("layout.pxd", "claims_block.pxd")
+        (PACKAGE / "core" / name).read_text("utf-8")
+        for name in ("format/layout.pxd", "stages/claims_block.pxd")
     )
     return {name: int(value) for name, value in _CONSTANT.findall(text)}
 

@@ -112,7 +112,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_a_tree_that_is_not_built_says_so(tmp_path: Path) -> None:
     """A clone's folder hides an installed batchval where Python starts in it."""
-    names = ("batchval/*.py", "batchval/core/*.py")
+    names = ("batchval/*.py", "batchval/core/**/*.py")
     for file in (path for name in names for path in ROOT.glob(name)):
         copy = tmp_path / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def test_a_tree_that_is_not_built_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from batchval import LogValidator"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: the module batchval.core.validator is not built in "
+        "ModuleNotFoundError: the module batchval.core.batches.validator is not built in "
         f"{tmp_path / 'batchval'}: run make build there, or start Python in another folder, "
         "if batchval is installed"
     )
@@ -142,7 +142,7 @@ def test_a_verdict_loads_nothing_of_the_upper_floors() -> None:
     modules = loaded_after(
         "import batchval; batchval.LogValidator().check(b'', now_ms=0); batchval.scan_batches(b'')"
     )
-    assert "batchval.core.validator" in modules
+    assert "batchval.core.batches.validator" in modules
     unwanted = {name for name in modules if name.startswith(NEVER)}
     assert unwanted == set()
 

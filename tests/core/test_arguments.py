@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchval.core import claims
-from batchval.core.batch import RecordBatch
-from batchval.core.claims import BatchClaims
-from batchval.core.columns import scan_batches
-from batchval.core.fetched import walk_fetched
-from batchval.core.search_window import follow, resynchronise
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.fetched import walk_fetched
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages import claims
+from batchval.core.stages.claims import BatchClaims
 from batchval.errors import BatchvalError
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.segment.search_window import follow, resynchronise
 from batchval.types import NEWEST_PRODUCE_VERSION, AppendOrigin
 from tests.support.batches import NOW, batch
 

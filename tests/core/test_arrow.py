@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batchval.core.arrow import ArrowColumn, binary_views
-from batchval.core.columns import BatchColumns, scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.arrow import ArrowColumn, binary_views
+from batchval.core.batches.columns import BatchColumns, scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from tests.contract.sources import ROOT
 from tests.support.arrow import c_array, moved

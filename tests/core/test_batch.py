@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import DecodedRecord, RecordBatch, batches
-from batchval.core.columns import scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import DecodedRecord, RecordBatch, batches
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, NotABatch
 from batchval.policy import TopicPolicy
 from batchval.types import CompressionType, TimestampType
@@ -488,7 +488,7 @@ DEATHS = """
 import gc, sys
 sys.path.insert(0, ".")
 from tests.support.batches import batch
-from batchval.core.batch import RecordBatch
+from batchval.core.batches.batch import RecordBatch
 
 class Holder: pass
 

@@ -9,10 +9,10 @@ import struct
 import numpy as np
 import pytest
 
-from batchval.core.columns import BatchColumns, scan_batches
-from batchval.core.search_window import follow
-from batchval.core.validator import LogValidator
+from batchval.core.batches.columns import BatchColumns, scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.segment.search_window import follow
 from tests.support.batches import GZIP, ZSTD, batch, message, records, with_crc
 from tests.support.claims import carrying
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.claims import attach, compute
-from batchval.core.columns import scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch, batches
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import attach, compute
 from batchval.errors import BatchvalError, NotABatch
 from batchval.policy import TopicPolicy
 from tests.support.batches import (

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import RecordBatch
-from batchval.core.claims import (
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.native_validator import settled_by_claims
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import (
     BatchClaims,
     attach,
     carrier_of,
@@ -21,8 +23,6 @@ from batchval.core.claims import (
     strip,
     to_tag,
 )
-from batchval.core.native_validator import settled_by_claims
-from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from tests.support.batches import (

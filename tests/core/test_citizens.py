@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from batchval.core import claims
-from batchval.core.claims import BatchClaims
-from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult, _restored
-from batchval.core.validator import LogValidator
+from batchval.core.batches.result import (
+    RecordValidationStats,
+    RejectedBatch,
+    ValidationResult,
+    _restored,
+)
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages import claims
+from batchval.core.stages.claims import BatchClaims
 from batchval.errors import ArgumentValueError, BatchvalError
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy

@@ -1,4 +1,4 @@
-"""The 13 bytes, their carriers, and what is true of a batch: batchval.core.claims."""
+"""The 13 bytes, their carriers, and what is true of a batch: batchval.core.stages.claims."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core import crc32c as core_crc
-from batchval.core.batch import RecordBatch
-from batchval.core.claims import TAG, BatchClaims, attach, compute, from_tag, read, strip, to_tag
-from batchval.core.columns import scan_batches
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.columns import scan_batches
+from batchval.core.format import crc32c as core_crc
+from batchval.core.stages.claims import (
+    TAG,
+    BatchClaims,
+    attach,
+    compute,
+    from_tag,
+    read,
+    strip,
+    to_tag,
+)
 from batchval.errors import BatchvalError
 from tests.support.batches import (
     CODECS,

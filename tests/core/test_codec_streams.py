@@ -12,7 +12,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
 from tests.support.batches import (

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow
 import pytest
 
-from batchval.core.batch import RecordBatch
-from batchval.core.columns import BASE_COLUMNS, CHECK_COLUMNS, SCHEMA_VERSION, scan_batches
-from batchval.core.search_window import resynchronise
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.columns import BASE_COLUMNS, CHECK_COLUMNS, SCHEMA_VERSION, scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+from batchval.segment.search_window import resynchronise
 from tests.support.batches import (
     CODECS,
     GZIP,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchval.core.columns import scan_batches
-from batchval.core.continuity import PRODUCER_ID_EXPIRATION_MS, Continuity, Finding
-from batchval.core.validator import LogValidator
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.continuity import PRODUCER_ID_EXPIRATION_MS, Continuity, Finding
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
 from tests.support.batches import GZIP, NOW, batch, message, records, wrapper

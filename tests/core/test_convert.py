@@ -11,9 +11,9 @@ import pytest
 from batchval import compression
 from batchval.compression import packages
 from batchval.compression.compressors import compress as kafkas
-from batchval.core import convert as convert_module
-from batchval.core.batch import batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import batches
+from batchval.core.batches.validator import LogValidator
+from batchval.core.convert import convert as convert_module
 from batchval.policy import TopicPolicy
 from tests.support.batches import (
     CODECS,

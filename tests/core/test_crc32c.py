@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core import crc32c
+from batchval.core.format import crc32c
 from tests.hostile.buffers import Guarded
 from tests.support.batches import crc32c as bitwise
 

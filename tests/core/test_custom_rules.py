@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from batchval import custom_rules
-from batchval.core.record_columns import record_columns
+from batchval.core.batches.record_columns import record_columns
 from batchval.custom_rules import MOST_FINDINGS, CustomRule, CustomRuleError, RecordFinding
 from batchval.errors import ArgumentValueError
 from tests.support.batches import batch, record

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from batchval.compression.compressors import compress
-from batchval.core.aborted import AbortedTransactions
-from batchval.core.batch import batches
-from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
+from batchval.core.batches.batch import batches
+from batchval.core.convert.aborted import AbortedTransactions
+from batchval.core.convert.down_conversion import DownConverted, NotConverted, down_convert
 from batchval.errors import BatchvalError, NotABatch
 from tests.hostile.buffers import guarded
 from tests.hostile.mutator import xxh32
@@ -46,7 +46,7 @@ from tests.support.fetch_answers import (
 )
 
 MAGICS = (0, 1)
-SET_PIECE = 256 << 10  # as in batchval.core.down_conversion
+SET_PIECE = 256 << 10  # as in batchval.core.convert.down_conversion
 ALL_CODECS = pytest.mark.parametrize("codec", list(CODECS.values()), ids=list(CODECS))
 
 

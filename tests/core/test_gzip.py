@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.core.gzip import inflate
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
+from batchval.core.codecs.gzip import inflate
 from batchval.rules import Rule
 from tests.support.batches import GZIP, NOW, batch, record
 

@@ -9,9 +9,9 @@ import struct
 
 import pytest
 
-from batchval.core.batch import RecordBatch
-from batchval.core.columns import scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import NotABatch
 from tests.support.batches import GZIP, NOW, batch, fields, message, records, wrapper
 

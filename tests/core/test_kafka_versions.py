@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, kafka_version
 from batchval.policy import TopicPolicy

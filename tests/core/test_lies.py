@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from batchval.core.claims import compute
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import compute
 from batchval.policy import TopicPolicy
 from tests.support.batches import (
     GZIP,

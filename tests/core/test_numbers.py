@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 import batchval
-from batchval.core.reasons import REASONS, count_of_broken, sentence
-from batchval.core.result import PATHS, message_of
+from batchval.core.batches.result import PATHS, message_of
+from batchval.core.format.reasons import REASONS, count_of_broken, sentence
 from batchval.errors import ErrorCode
 from batchval.rules import EXTRAS, Rule, by_number
 from batchval.types import AppendOrigin, CompressionType, TimestampType
 
-CORE = Path(batchval.__file__).parent / "core"
+FORMAT = Path(batchval.__file__).parent / "core" / "format"
 LAYOUT = {
     name: int(value, 0)
     for name, value in re.findall(
-        r"^    ([A-Z0-9_]+) = (-?[0-9xA-F]+)", (CORE / "layout.pxd").read_text(), re.M
+        r"^    ([A-Z0-9_]+) = (-?[0-9xA-F]+)", (FORMAT / "layout.pxd").read_text(), re.M
     )
 }
 
 
 def test_reasons_stand_in_the_same_order() -> None:
-    body = (CORE / "reasons.pxd").read_text().split("cdef enum:", 1)[1]
+    body = (FORMAT / "reasons.pxd").read_text().split("cdef enum:", 1)[1]
     names = re.findall(r"^    ([A-Z0-9_]+)(?:,| |$)", body, re.M)
     assert names == list(REASONS)
 

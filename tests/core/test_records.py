@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule

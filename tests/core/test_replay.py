@@ -18,7 +18,7 @@ import pytest
 import snappy
 
 from batchval import compression
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchval.core.block import ColumnBlock, _restored  # type: ignore[attr-defined]
-from batchval.core.columns import (
+from batchval.core.batches.block import ColumnBlock, _restored  # type: ignore[attr-defined]
+from batchval.core.batches.columns import (
     BASE_COLUMNS,
     CHECK_COLUMNS,
     BatchColumns,
@@ -21,7 +21,7 @@ from batchval.core.columns import (
     CheckedRow,
     scan_batches,
 )
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from tests.support.batches import GZIP, NOW, ZSTD, batch, message, records
 

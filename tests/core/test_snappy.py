@@ -8,8 +8,8 @@ import struct
 import pytest
 import snappy
 
-from batchval.core.snappy import decode
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
+from batchval.core.codecs.snappy import decode
 from batchval.rules import Rule
 from tests.support.batches import NOW, SNAPPY, batch, record, uvarint
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from batchval.core.claims import compute
-from batchval.core.result import RecordValidationStats
-from batchval.core.validator import LogValidator
+from batchval.core.batches.result import RecordValidationStats
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import compute
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from tests.support.batches import (

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchval.core.columns import scan_batches
-from batchval.core.markers import marker_kinds
-from batchval.core.transaction_index import check_transaction_index
-from batchval.core.transactions import (
+from batchval.core.batches.columns import scan_batches
+from batchval.segment.markers import marker_kinds
+from batchval.segment.transaction_index import check_transaction_index
+from batchval.segment.transactions import (
     LATE_TRANSACTION_BUFFER_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
     AbortedRange,

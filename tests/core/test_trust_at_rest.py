@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from batchval.core.claims import BatchClaims, attach, compute
-from batchval.core.columns import BatchColumns
-from batchval.core.result import CLAIMS, FIGURES, PATHS
-from batchval.core.validator import LogValidator
+from batchval.core.batches.columns import BatchColumns
+from batchval.core.batches.result import CLAIMS, FIGURES, PATHS
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import BatchClaims, attach, compute
 from batchval.errors import ArgumentTypeError, ArgumentValueError
 from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, fields, record, with_crc
 from tests.support.claims import carrying, damage

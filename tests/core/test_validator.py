@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from batchval import compression
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.result import RecordValidationStats, RejectedBatch
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch, batches
+from batchval.core.batches.result import RecordValidationStats, RejectedBatch
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule

@@ -155,7 +155,7 @@ _CHILD = """
 import json, os, struct, sys, time
 sys.path[:0] = [{root!r}]
 from batchval import compression
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 compression.use({provider!r})
 def status(name):

@@ -2,7 +2,7 @@
 in.
 
 Every batch passes strict's check, holds the same records, and claims what
-batchval.core.claims.compute finds. Its halves hold the same records again. Keys are hashed as a
+batchval.core.stages.claims.compute finds. Its halves hold the same records again. Keys are hashed as a
 plain murmur2 hashes them.
 """
 
@@ -12,10 +12,10 @@ import random
 from array import array
 from typing import Any
 
-from batchval.core.batch import RecordBatch
-from batchval.core.builder import MAX_RECORD_OVERHEAD, BatchBuilder
-from batchval.core.claims import compute, from_tag
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.builder import MAX_RECORD_OVERHEAD, BatchBuilder
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import compute, from_tag
 from batchval.policy import TopicPolicy
 from batchval.producer.murmur2 import murmur2, partition_of
 from tests.hostile.operations import Values

@@ -12,10 +12,18 @@ import random
 import struct
 from typing import Any
 
-from batchval.core.claims import BatchClaims, attach, carrier_of, compute, read, strip, to_tag
-from batchval.core.columns import BatchColumns
-from batchval.core.result import FIGURES
-from batchval.core.validator import LogValidator
+from batchval.core.batches.columns import BatchColumns
+from batchval.core.batches.result import FIGURES
+from batchval.core.batches.validator import LogValidator
+from batchval.core.stages.claims import (
+    BatchClaims,
+    attach,
+    carrier_of,
+    compute,
+    read,
+    strip,
+    to_tag,
+)
 from batchval.errors import BatchvalError
 from tests.hostile.buffers import buffer_of
 from tests.hostile.differential import Setup

@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile import mutator

@@ -11,9 +11,9 @@ import random
 from functools import cache
 from typing import Any
 
-from batchval.core.aborted import AbortedTransactions
-from batchval.core.batch import batches
-from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
+from batchval.core.batches.batch import batches
+from batchval.core.convert.aborted import AbortedTransactions
+from batchval.core.convert.down_conversion import DownConverted, NotConverted, down_convert
 from tests.hostile.buffers import buffer_of
 from tests.hostile.mutator import Mutator
 from tests.hostile.seeds import seeds

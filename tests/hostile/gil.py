@@ -28,15 +28,16 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from batchval import compression
-from batchval.core import claims, fetched
-from batchval.core.batch import RecordBatch
-from batchval.core.columns import scan_batches
-from batchval.core.down_conversion import down_convert
-from batchval.core.record_columns import record_columns
-from batchval.core.search_window import follow
-from batchval.core.validator import LogValidator
+from batchval.core.batches import fetched
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.record_columns import record_columns
+from batchval.core.batches.validator import LogValidator
+from batchval.core.convert.down_conversion import down_convert
+from batchval.core.stages import claims
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
+from batchval.segment.search_window import follow
 from tests.hostile.bombs import BOMBS, bomb
 from tests.hostile.seeds import (
     NOW,

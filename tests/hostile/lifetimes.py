@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.builder import BatchBuilder
-from batchval.core.columns import scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch, batches
+from batchval.core.batches.builder import BatchBuilder
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram

@@ -33,9 +33,12 @@ from bench.pages import reports  # noqa: E402
 
 # the code that parses untrusted bytes; Python bounds entry points and builders
 _WALKS = "records legacy codec_streams snappy replay columns analyze assign_offsets batch_records verdict"
-FILES = (*(f"batchval/core/{name}.pyx" for name in _WALKS.split()), "batchval/core/inflate.c")
-OWNERS = {"batchval/core/inflate.c": "batchval/core/gzip.pyx"}
-OWN_C = {"batchval/core/gzip.pyx": ["batchval/core/inflate.c"]}
+FILES = (
+    *(f"batchval/core/{name}.pyx" for name in _WALKS.split()),
+    "batchval/core/codecs/inflate.c",
+)
+OWNERS = {"batchval/core/codecs/inflate.c": "batchval/core/codecs/gzip.pyx"}
+OWN_C = {"batchval/core/codecs/gzip.pyx": ["batchval/core/codecs/inflate.c"]}
 CHANGES = (
     (" < ", " <= "),
     (" <= ", " < "),

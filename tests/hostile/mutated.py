@@ -12,7 +12,7 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from batchval.core.batch import RecordBatch
+from batchval.core.batches.batch import RecordBatch
 from batchval.errors import BatchvalError
 from tests.hostile.marked import POISON_FREE, Case, cases, stored
 from tests.hostile.operations import DOCUMENTED, OPERATIONS, Operation

@@ -23,17 +23,16 @@ from typing import Any
 import numpy as np
 
 from batchval.compression.compressors import compress
-from batchval.core import builder as producer_builder
-from batchval.core import claims
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.columns import scan_batches
-from batchval.core.crc32c import crc32, crc32c, crc32c_by, usable_kernels
-from batchval.core.down_conversion import NotConverted, down_convert
-from batchval.core.fetched import walk_fetched
-from batchval.core.record_columns import record_columns
-from batchval.core.result import ValidationResult
-from batchval.core.search_window import follow, resynchronise
-from batchval.core.validator import LogValidator
+from batchval.core.batches import builder as producer_builder
+from batchval.core.batches.batch import RecordBatch, batches
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.fetched import walk_fetched
+from batchval.core.batches.record_columns import record_columns
+from batchval.core.batches.result import ValidationResult
+from batchval.core.batches.validator import LogValidator
+from batchval.core.convert.down_conversion import NotConverted, down_convert
+from batchval.core.format.crc32c import crc32, crc32c, crc32c_by, usable_kernels
+from batchval.core.stages import claims
 from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram, stamp_many
@@ -51,6 +50,7 @@ from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import Counters, ProxyOptions
 from batchval.segment.reader import Damage, InMemory, SegmentReader
+from batchval.segment.search_window import follow, resynchronise
 from tests.hostile.differential import PLAIN_RULES, RULES
 from tests.hostile.marked import has_poison
 from tests.hostile.seeds import NOW

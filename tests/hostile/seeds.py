@@ -23,7 +23,7 @@ import numpy as np
 import snappy
 import zstandard
 
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 
 __all__ = [
     "CODECS",

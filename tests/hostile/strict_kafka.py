@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from batchval import compression
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from tests.conformance import oracle
 from tests.conformance.accepts import Answered, Kafka
 from tests.hostile.differential import DEFAULTS, Setup, setups

@@ -23,17 +23,17 @@ import numpy as np
 import snappy
 
 from batchval import compression
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.columns import scan_batches
-from batchval.core.gzip import inflate
-from batchval.core.record_columns import RecordColumns, RecordRow, record_columns
-from batchval.core.search_window import resynchronise
-from batchval.core.snappy import decode
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch, batches
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.record_columns import RecordColumns, RecordRow, record_columns
+from batchval.core.batches.validator import LogValidator
+from batchval.core.codecs.gzip import inflate
+from batchval.core.codecs.snappy import decode
 from batchval.errors import NotABatch
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.reader import SegmentFile
+from batchval.segment.search_window import resynchronise
 from tests.hostile.answers import fetch_case
 from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case

@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from batchval import compression
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tests.hostile.bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure, measure_each
 from tests.hostile.seeds import batch, compress, varint

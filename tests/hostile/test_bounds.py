@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.columns import scan_batches
-from batchval.core.search_window import resynchronise
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch, batches
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
+from batchval.segment.search_window import resynchronise
 from tests.hostile.seeds import NOW, batch, compress, legacy, record, records_in_order, wrapper
 from tests.support.calibration import slowness
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.gil import dynamic_blocks
 from tests.hostile.seeds import NOW, batch, compress, record

@@ -7,7 +7,7 @@ import pytest
 
 from batchval.cli.case_answers import compare
 from batchval.cli.cases import read_cases
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from tests.hostile.buffers import buffer_of, exact, guarded
 from tests.hostile.differential import Setup

@@ -14,10 +14,10 @@ import pyarrow
 import pytest
 
 from batchval import compression
-from batchval.core.arrow import binary_views
-from batchval.core.batch import RecordBatch
-from batchval.core.columns import scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.arrow import binary_views
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.columns import scan_batches
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, NotABatch
 from tests.hostile.differential import setups
 from tests.hostile.mutator import Mutator

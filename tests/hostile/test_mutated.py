@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import RecordBatch
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
 from bench.pages import reports
 from tests.hostile import fuzz

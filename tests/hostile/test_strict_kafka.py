@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from batchval.cli import case_answers, cases
-from batchval.core.batch import RecordBatch
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.validator import LogValidator
 from batchval.rules import Rule
 from tests.hostile import strict_kafka
 from tests.hostile.differential import Setup, compare, compare_strict

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from tests.hostile import differential, mutator, targets
 from tests.hostile.buffers import PAGE, Slots, exact, guarded
 from tests.hostile.covered import COVERED

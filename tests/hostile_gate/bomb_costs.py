@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.record_rules import RecordRules
 from batchval.rules import EXTRAS, Rule

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest
 from bench import pages

@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from batchval.core.arrow import binary_views
-from batchval.core.columns import BatchColumns, scan_batches
-from batchval.core.validator import LogValidator
+from batchval.core.batches.arrow import binary_views
+from batchval.core.batches.columns import BatchColumns, scan_batches
+from batchval.core.batches.validator import LogValidator
 from tests.support.batches import CODECS, batch, message, records
 
 DATA = b"".join(

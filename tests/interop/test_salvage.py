@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchval import batches
-from batchval.core.columns import scan_batches
+from batchval.core.batches.columns import scan_batches
 from batchval.segment.check import Summary, check_paths
 from batchval.segment.findings import Level
 from batchval.segment.options import Options

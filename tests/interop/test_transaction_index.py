@@ -16,10 +16,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from batchval.core.columns import scan_batches
-from batchval.core.markers import marker_kinds
-from batchval.core.transaction_index import check_transaction_index
-from batchval.core.transactions import Transactions
+from batchval.core.batches.columns import scan_batches
+from batchval.segment.markers import marker_kinds
+from batchval.segment.transaction_index import check_transaction_index
+from batchval.segment.transactions import Transactions
 from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.fixtures import running_kafka
 from tests.support.processes import until

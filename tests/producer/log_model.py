@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from batchval.core.batch import RecordBatch
+from batchval.core.batches.batch import RecordBatch
 from batchval.errors import ErrorCode
 
 REMEMBERED = 5  # batches of a producer

@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Self
 
-from batchval.core.batch import RecordBatch
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.add_partitions_to_txn import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import RecordBatch
+from batchval.core.batches.batch import RecordBatch
 from batchval.errors import ErrorCode
 from batchval.producer import BatchDone, Producer, compressing
 from batchval.producer.errors import DeliveryTimeoutError, ProducerClosedError

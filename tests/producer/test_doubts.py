@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batch import RecordBatch
+from batchval.core.batches.batch import RecordBatch
 from batchval.errors import ErrorCode
 from batchval.network.errors import BrokerError
 from batchval.producer import Producer

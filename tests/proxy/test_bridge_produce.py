@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from batchval import LogValidator, TopicPolicy
-from batchval.core.batch import RecordBatch
+from batchval.core.batches.batch import RecordBatch
 from batchval.errors import ErrorCode
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchval.core.record_columns import record_columns
+from batchval.core.batches.record_columns import record_columns
 from batchval.custom_rules import CustomRule
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.kit import rule_budget

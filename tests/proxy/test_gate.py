@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.claims import attach, compute, to_tag
+from batchval.core.stages.claims import attach, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -521,7 +521,7 @@ def test_trusted_claims_are_believed_and_nothing_is_decompressed():
     # Shown with a payload that is none: under trust it passes, and so it was not looked at.
     claims = compute(COMPRESSED)
     assert claims is not None
-    from batchval.core.crc32c import crc32c
+    from batchval.core.format.crc32c import crc32c
 
     body = COMPRESSED[21:-8] + b"not zstd"
     lying = COMPRESSED[:17] + crc32c(body).to_bytes(4, "big") + body

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from batchval.core.crc32c import crc32c
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
+from batchval.core.format.crc32c import crc32c
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from batchval.core.record_columns import record_columns
+from batchval.core.batches.record_columns import record_columns
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.produce import record_stage

@@ -464,7 +464,7 @@ def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
             bad = damaged(batch(word * 10, key=word))
             wrong = bytearray(batch(word, key=word))
             wrong[60] += 1  # one record more than there are, and the checksum for it
-            from batchval.core.crc32c import crc32c
+            from batchval.core.format.crc32c import crc32c
 
             wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
             with running.connected() as sock:

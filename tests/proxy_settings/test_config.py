@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.proxy.kit.topics import FirstMatch
 from batchval.proxy.produce.policies import TopicLookup

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.proxy.settings.config import Log
 from batchval.proxy.watch.audit_log import (
     LONGEST_LINE,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.columns import scan_batches
+from batchval.core.batches.columns import scan_batches
 from batchval.errors import BatchvalError
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.salvage import Lost, Salvage

@@ -65,7 +65,7 @@ def kill_one(what: str) -> bool:
 
 
 def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from batchval.core import columns
+    from batchval.core.batches import columns
 
     for batch in batches:
         where = [f"{columns.__file__} {sys.executable}"] * batch.num_rows

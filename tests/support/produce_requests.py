@@ -10,8 +10,8 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder
-from batchval.core.crc32c import crc32c
+from batchval.core.batches.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder
+from batchval.core.format.crc32c import crc32c
 
 CLIENT = b"bench"
 RECORD_SIZE = 1000  # of the value

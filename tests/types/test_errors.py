@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import batchval
-from batchval.core.batch import RecordBatch
-from batchval.core.result import RejectedBatch
-from batchval.core.validator import LogValidator
+from batchval.core.batches.batch import RecordBatch
+from batchval.core.batches.result import RejectedBatch
+from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError, DisconnectError, broker_error
 from batchval.optional import MissingExtraError

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from batchval.core.record_columns import RecordColumns
+from batchval.core.batches.record_columns import RecordColumns
 from batchval.custom_rules import CustomRule, CustomRuleError, RecordFinding
 
 __all__ = ["LONGEST_SENDER", "STUCK_S", "Answer", "BudgetedRule", "RuleBudget"]

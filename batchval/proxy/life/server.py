@@ -18,7 +18,7 @@ from itertools import islice
 from operator import length_hint
 from typing import Final
 
-from batchval.core.crc32c import crc32c
+from batchval.core.format.crc32c import crc32c
 from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError

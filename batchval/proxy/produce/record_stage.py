@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
-from batchval.core.layout import MAGIC, RECORDS, RECORDS_COUNT
-from batchval.core.record_columns import RecordColumns, record_columns
+from batchval.core.batches.record_columns import RecordColumns, record_columns
+from batchval.core.format.layout import MAGIC, RECORDS, RECORDS_COUNT
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.proxy.produce.verdicts import Verdicts
 from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules

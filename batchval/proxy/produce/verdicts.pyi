@@ -1,7 +1,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from batchval.core.validator import LogValidator
+from batchval.core.batches.validator import LogValidator
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.produce.gate import KnownRefusals
 

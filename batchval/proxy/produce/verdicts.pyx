@@ -10,7 +10,7 @@
 
 A request may hold thousands of partitions of 6 bytes: what is done for each costs less than a
 microsecond, and others may have the GIL between every 256. What is long releases it by itself
-(batchval.core.scratch).
+(batchval.core.codecs.scratch).
 
 The message sets of Produce 0 to 2 are converted to batches of magic 2 in the same pass, as Kafka
 3.9 does. What is built has no form that an extra could report, so it is not validated again; its
@@ -26,34 +26,34 @@ from libc.stdint cimport (
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
-from batchval.core.bytes cimport be32, put_be32
-from batchval.core.carriers cimport (
+from batchval.core.format.bytes cimport be32, put_be32
+from batchval.core.stages.carriers cimport (
     attach_to_payload, carrier_size, claims_size, has_payload_claims, strip_payload,
 )
-from batchval.core.claims_block cimport (
+from batchval.core.stages.claims_block cimport (
     CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, LARGEST_MADE_BLOCK, TRUST_CLAIMS,
     VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
-from batchval.core.compiled_rules cimport asks_value_schema
-from batchval.core.stages cimport Call, fill_call, validate_row
-from batchval.core.convert cimport rebuild
-from batchval.core.header cimport BatchHeader
-from batchval.core.analyze cimport validate_first_batch, validate_request
-from batchval.core.layout cimport (
+from batchval.core.records.compiled_rules cimport asks_value_schema
+from batchval.core.stages.stages cimport Call, fill_call, validate_row
+from batchval.core.convert.convert cimport rebuild
+from batchval.core.format.header cimport BatchHeader
+from batchval.core.stages.analyze cimport validate_first_batch, validate_request
+from batchval.core.format.layout cimport (
     ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, EXTRA, INVALID_TIMESTAMP, LAST_EXTRA, LOG_OVERHEAD,
     MAGIC, MESSAGE_TOO_LARGE, NONE, NO_TIMESTAMP, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE,
     RECORDS, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
 )
-from batchval.core cimport reasons
-from batchval.core.arguments cimport is_long, source_of
-from batchval.core.result cimport message_of_broken, message_of_error
-from batchval.core.scratch cimport (
+from batchval.core.format cimport reasons
+from batchval.core.stages.arguments cimport is_long, source_of
+from batchval.core.batches.result cimport message_of_broken, message_of_error
+from batchval.core.codecs.scratch cimport (
     ERRORS_KEPT, UNLIMITED_WORK, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work,
     give_back,
 )
-from batchval.core.native_validator cimport accepted_by_claims
-from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport (
+from batchval.core.batches.native_validator cimport accepted_by_claims
+from batchval.core.batches.validator cimport LogValidator
+from batchval.core.stages.verdict cimport (
     AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, has_record_errors, refuse,
 )
 from batchval.ledger.sender_trust cimport COUNTS, TRUSTED, SenderTrust
@@ -66,8 +66,8 @@ from batchval.protocol.positions cimport (
     PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT,
 )
 
-from batchval.core.reasons import sentence
-from batchval.core.record_errors import broken_rules, rejection
+from batchval.core.format.reasons import sentence
+from batchval.core.records.record_errors import broken_rules, rejection
 from batchval.core import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number, extras_of

@@ -21,14 +21,14 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memmove
 
-from batchval.core.bytes cimport be16, be32
-from batchval.core.carriers cimport has_payload_claims
-from batchval.core.claims_block cimport (
+from batchval.core.format.bytes cimport be16, be32
+from batchval.core.stages.carriers cimport has_payload_claims
+from batchval.core.stages.claims_block cimport (
     CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
 )
-from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
-from batchval.core.native_validator cimport Accepted, accepted_by_claims, accepts
-from batchval.core.validator cimport LogValidator
+from batchval.core.format.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
+from batchval.core.batches.native_validator cimport Accepted, accepted_by_claims, accepts
+from batchval.core.batches.validator cimport LogValidator
 from batchval.ledger.sender_trust cimport TRUSTED
 from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
 from batchval.protocol.broker_requests cimport comes_from_broker

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from batchval.core.aborted import AbortedTransactions
-from batchval.core.down_conversion import NotConverted, down_convert
+from batchval.core.convert.aborted import AbortedTransactions
+from batchval.core.convert.down_conversion import NotConverted, down_convert
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frame_memory import Charge, CountedBytes
 from batchval.protocol.message import Chunks

@@ -29,8 +29,8 @@ from batchval import (
     record_columns,
     scan_batches,
 )
-from batchval.core.batch import Batches
-from batchval.core.record_columns import RecordColumns, RecordRow
+from batchval.core.batches.batch import Batches
+from batchval.core.batches.record_columns import RecordColumns, RecordRow
 
 TopicPolicy(cleanup_policy="delete,compact", message_timestamp_type="LogAppendTime")
 ClaimsPolicy("audit", 0.01)

@@ -1,0 +1,1 @@
+"""The engine's face: validator, results, columns, batches to read and to build."""

@@ -1,0 +1,1 @@
+"""Batches of one format made of those of another, and without aborted records."""

@@ -1,0 +1,1 @@
+"""The bytes of a batch: layouts, headers, checksums, and the numbers of reasons."""

@@ -1,0 +1,11 @@
+"""The third stage of a broker's append."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from batchval.core.codecs.scratch cimport Scratch
+from batchval.core.stages.verdict cimport AppendContext, Policy, Verdict
+
+cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d,
+        const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil
