@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.table import Table
 
 from batchval.core.batches.columns import scan_batches
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import (
     PartitionProduceData,

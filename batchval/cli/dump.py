@@ -368,7 +368,7 @@ def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
 
 def _claims(batch: memoryview) -> dict[str, Any]:
     """Return the claims of a batch by the names of KAFKA-8364; null_keys is 0, 1 or 2."""
-    from batchval.core.stages.claims import read as read_claims
+    from batchval.core.claims import read as read_claims
 
     claims = read_claims(batch)
     if claims is None:  # smaller than its header

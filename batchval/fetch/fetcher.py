@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError

@@ -33,8 +33,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from batchval.core.batches.columns import BatchColumns
 from batchval.core.batches.result import CLAIMS, ValidationResult
 from batchval.core.batches.validator import LogValidator
+from batchval.core.claims import carrier_of
 from batchval.core.format.layout import ATTRIBUTES, CLAIMS_MAGIC, CODEC_MASK, CRC, MAGIC, RECORDS
-from batchval.core.stages.claims import carrier_of
 from batchval.errors import ArgumentTypeError, BatchvalError
 from batchval.ledger.sender_trust import Counts, SenderTrust
 from batchval.policy import ClaimsPolicy, TopicPolicy

@@ -20,7 +20,7 @@ from typing import Any
 
 from batchval.audit.work import work
 from batchval.core.batches.record_batch_builder import RecordBatchBuilder
-from batchval.core.stages.claims import attach
+from batchval.core.claims import attach
 from batchval.segment.options import Options
 from batchval.segment.segment_run import list_work
 from bench import runs

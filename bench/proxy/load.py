@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from batchval.core.stages.claims import TAG, compute, to_tag
+from batchval.core.claims import TAG, compute, to_tag
 from batchval.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -23,7 +23,7 @@ from batchval.audit.local import run_local
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
 from batchval.cli import cli
-from batchval.core.stages.claims import attach, compute
+from batchval.core.claims import attach, compute
 from batchval.errors import BatchvalError
 from batchval.segment.findings import MOST
 from batchval.segment.options import Options

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.settings.loading import ConfigError

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from batchval.core.stages.claims import BatchClaims, to_tag
+from batchval.core.claims import BatchClaims, to_tag
 from tests.broker_agent.lies import crc_of, honest
 from tests.broker_agent.pump import Pump
 from tests.broker_agent.raw import Connection, listen_for_users

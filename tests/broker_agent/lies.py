@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from batchval.core.stages.claims import BatchClaims, attach, carrier_of, compute, to_tag
+from batchval.core.claims import BatchClaims, attach, carrier_of, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from tests.core.test_lies import BROKEN, DELTAS, KEYED, STREAMS, TRUE, keyed

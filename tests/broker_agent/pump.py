@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from batchval.core.stages.claims import TAG
+from batchval.core.claims import TAG
 from tests.broker_agent.raw import Connection
 from tests.support.batches import uvarint
 from tests.support.proxy import read_frame

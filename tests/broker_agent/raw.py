@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
-from batchval.core.stages.claims import TAG
+from batchval.core.claims import TAG
 from batchval.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

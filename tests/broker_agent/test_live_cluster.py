@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from batchval.core.batches.batch import RecordBatch
-from batchval.core.stages.claims import carrier_of, compute, read
+from batchval.core.claims import carrier_of, compute, read
 from batchval.producer import Delivery, Producer, ProducerOptions
 from tests.auth.conftest import Certificates
 from tests.broker_agent.counters import Counters

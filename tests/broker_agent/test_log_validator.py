@@ -18,7 +18,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from batchval.cli.cases import policy_of
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import BatchClaims, attach, compute, to_tag
+from batchval.core.claims import BatchClaims, attach, compute, to_tag
 from tests.conformance import corpus, oracle
 from tests.conformance.claims_path import is_one_batch
 from tests.support.batches import with_crc

@@ -15,7 +15,7 @@ import pytest
 
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.batch import batches as every_batch
-from batchval.core.stages.claims import TAG, BatchClaims, carrier_of, compute, read
+from batchval.core.claims import TAG, BatchClaims, carrier_of, compute, read
 from batchval.errors import ErrorCode
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.settings.options import TopicPolicies

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.stages.claims import attach, compute, to_tag
+from batchval.core.claims import attach, compute, to_tag
 from batchval.protocol.messages.produce import ProduceResponse
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.batches import with_crc

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from tests.conformance import oracle
 from tests.support.jvm_agents import broker_agent
 from tests.support.proxy import batch, produce_frame

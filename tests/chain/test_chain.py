@@ -16,7 +16,7 @@ import kafka
 import pytest
 from confluent_kafka import Producer
 
-from batchval.core.stages.claims import compute, from_tag, to_tag
+from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.life import server

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from batchval.cli.cases import policy_of  # noqa: E402
 from batchval.core.batches.validator import LogValidator  # noqa: E402
-from batchval.core.stages.claims import BatchClaims, attach, compute, to_tag  # noqa: E402
+from batchval.core.claims import BatchClaims, attach, compute, to_tag  # noqa: E402
 from batchval.policy import TopicPolicy  # noqa: E402
 from tests.conformance import oracle  # noqa: E402
 

@@ -10,8 +10,7 @@ import pytest
 
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.validator import LogValidator
-from batchval.core.format.crc32c import crc32c
-from batchval.core.stages.claims import (
+from batchval.core.claims import (
     TAG,
     BatchClaims,
     attach,
@@ -21,6 +20,7 @@ from batchval.core.stages.claims import (
     strip,
     to_tag,
 )
+from batchval.core.format.crc32c import crc32c
 from batchval.ledger import DEMOTION_MS, FIRST_CHECKED
 from batchval.policy import TopicPolicy
 from tests.contract.sources import ROOT

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from batchval.core.stages.claims import BatchClaims, attach, compute, to_tag  # noqa: E402
+from batchval.core.claims import BatchClaims, attach, compute, to_tag  # noqa: E402
 from batchval.errors import BatchvalError  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from tests.conformance import oracle  # noqa: E402

@@ -97,7 +97,7 @@ def package_of(path: Path, package: Path) -> str:
 
 def upward(package: Path) -> Iterator[str]:
     """Yield each import that does not go down to a lower layer, or to a lower folder in a package
-    whose folders have an order.
+    whose folders have an order, and each cimport of the gate that core/gate.pxd does not list.
     """
     for path in files(package, ".py", ".pyx", ".pxd", ".pyi"):
         here = path.relative_to(package).with_suffix("").parts
@@ -117,6 +117,8 @@ def _faults(here: Sequence[str], there: Sequence[str], native: bool) -> Iterator
             yield "the package's face is for users"
         return
     yield from _climb("package", here[0], there[0], FLOORS)
+    if native and (here[0], there[0]) == ("proxy", "core") and there[1] != "gate":
+        yield "proxy cimports core/gate.pxd alone"
     if (here[0], there[0]) in STRANGERS:
         yield f"{here[0]} must not import {there[0]}"
     if here[0] == there[0] in FOLDERS and here[1] != "__init__":
@@ -234,6 +236,7 @@ PLANTED_UPWARD = [
     ("core/format/a.py", "from batchval.helpers import x", "a package that has no layer"),
     ("errors.py", "import batchval", "the package's face is for users"),
     ("proxy/kit/a.py", "from batchval.proxy.settings.a import x", "kit must not import settings"),
+    ("proxy/kit/a.pyx", "from batchval.core.format.bytes cimport be32", "core/gate.pxd alone"),
     ("proxy/watch/a.py", "from batchval.proxy.gate import x", "a folder that has no layer"),
     ("core/format/a.pxd", "from ..stages.a cimport x", "format must not import stages"),
 ]

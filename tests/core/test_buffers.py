@@ -12,8 +12,8 @@ import pytest
 
 from batchval import BatchvalError, LogValidator, RecordBatch, scan_batches
 from batchval.core.batches.arrow import binary_views
-from batchval.core.batches.fetched import walk_fetched
 from batchval.core.convert.down_conversion import down_convert
+from batchval.core.fetched import walk_fetched
 from batchval.core.stages import claims
 from batchval.segment.search_window import follow, resynchronise
 from tests.contract.sources import ROOT

@@ -15,7 +15,7 @@ import pytest
 from batchval.core.batches.batch import RecordBatch, batches
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import attach, compute
+from batchval.core.claims import attach, compute
 from batchval.errors import BatchvalError, NotABatch
 from batchval.policy import TopicPolicy
 from tests.support.batches import (

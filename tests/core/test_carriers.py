@@ -13,7 +13,7 @@ import pytest
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.native_validator import settled_by_claims
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import (
+from batchval.core.claims import (
     BatchClaims,
     attach,
     carrier_of,

@@ -19,8 +19,8 @@ from batchval.core.batches.result import (
     _restored,
 )
 from batchval.core.batches.validator import LogValidator
+from batchval.core.claims import BatchClaims
 from batchval.core.stages import claims
-from batchval.core.stages.claims import BatchClaims
 from batchval.errors import ArgumentValueError, BatchvalError
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy

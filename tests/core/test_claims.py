@@ -11,8 +11,7 @@ import pytest
 
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.columns import scan_batches
-from batchval.core.format import crc32c as core_crc
-from batchval.core.stages.claims import (
+from batchval.core.claims import (
     TAG,
     BatchClaims,
     attach,
@@ -22,6 +21,7 @@ from batchval.core.stages.claims import (
     strip,
     to_tag,
 )
+from batchval.core.format import crc32c as core_crc
 from batchval.errors import BatchvalError
 from tests.support.batches import (
     CODECS,

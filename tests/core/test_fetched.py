@@ -13,7 +13,7 @@ import pytest
 
 from batchval.core.batches.batch import batches
 from batchval.core.batches.columns import scan_batches
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, NotABatch
 from tests.hostile.buffers import Guarded
 from tests.support.batches import (

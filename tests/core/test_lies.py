@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import compute
+from batchval.core.claims import compute
 from batchval.policy import TopicPolicy
 from tests.support.batches import (
     GZIP,

@@ -18,7 +18,7 @@ from batchval import (
     RecordBatchBuilder,
     TopicPolicy,
 )
-from batchval.core.stages.claims import compute
+from batchval.core.claims import compute
 from batchval.errors import ArgumentTypeError, ArgumentValueError
 from tests.support.batches import NOW
 

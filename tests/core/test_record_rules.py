@@ -14,8 +14,8 @@ import pytest
 
 from batchval.core.batches.native_validator import settled_by_claims
 from batchval.core.batches.validator import LogValidator
+from batchval.core.claims import attach, compute
 from batchval.core.records.record_errors import broken_rule
-from batchval.core.stages.claims import attach, compute
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.record_rules import RecordRules, SchemaIds

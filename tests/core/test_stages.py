@@ -13,7 +13,7 @@ import pytest
 
 from batchval.core.batches.result import RecordValidationStats
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import compute
+from batchval.core.claims import compute
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from tests.support.batches import (

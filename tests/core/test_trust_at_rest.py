@@ -12,7 +12,7 @@ import pytest
 from batchval.core.batches.columns import BatchColumns
 from batchval.core.batches.result import CLAIMS, FIGURES, PATHS
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import BatchClaims, attach, compute
+from batchval.core.claims import BatchClaims, attach, compute
 from batchval.errors import ArgumentTypeError, ArgumentValueError
 from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, fields, record, with_crc
 from tests.support.claims import carrying, damage

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, NotABatch
 from batchval.fetch import Consumer, FetchedBatches, OffsetOutOfRangeError
 from batchval.network.errors import AuthorizationError

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 
 from batchval.core.batches.batch import batches
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerRecord
 from batchval.fetch.committed import committed_parts
 from tests.fetch.test_consumer import made, options

@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import ArgumentValueError
 from batchval.fetch import (
     CommitFailedError,

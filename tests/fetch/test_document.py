@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerOptions
 from tests.fetch.test_consumer import filled, made, values
 from tests.interop.kafka_broker import KafkaBroker

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError
 from batchval.fetch.receiver import Quota, Receiver
 from batchval.protocol.messages.fetch import (

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError
 from batchval.fetch.receive_memory import ReceivedRecords, kept_bytes
 from batchval.fetch.receiver import Receiver

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import NotABatch
 from batchval.fetch import Consumer, OffsetOutOfRangeError
 from batchval.fetch.receiver import Quota

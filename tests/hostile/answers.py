@@ -11,7 +11,7 @@ import contextlib
 import random
 from typing import Any
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.errors import NotABatch
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.protocol.errors import ProtocolError

@@ -15,7 +15,7 @@ from typing import Any
 from batchval.core.batches.columns import BatchColumns
 from batchval.core.batches.result import FIGURES
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import (
+from batchval.core.claims import (
     BatchClaims,
     attach,
     carrier_of,

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import BatchClaims, attach, compute, to_tag
+from batchval.core.claims import BatchClaims, attach, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.broker_requests import SHARED_WITH_BROKERS

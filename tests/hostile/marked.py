@@ -22,7 +22,7 @@ from functools import cache
 
 import numpy as np
 
-from batchval.core.stages.claims import attach, compute, to_tag
+from batchval.core.claims import attach, compute, to_tag
 from batchval.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchResponse,

@@ -13,7 +13,7 @@ from typing import Final
 
 from batchval import LogValidator, TopicPolicy
 from batchval.core.batches.result import ValidationResult
-from batchval.core.stages.claims import carrier_of, compute, read, strip
+from batchval.core.claims import carrier_of, compute, read, strip
 from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.produce import ProduceRequestView

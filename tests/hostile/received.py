@@ -14,7 +14,7 @@ import random
 import socket
 import threading
 
-from batchval.core.batches.fetched import walk_fetched
+from batchval.core.fetched import walk_fetched
 from batchval.fetch.receive_loop import ReceiveLoop
 from batchval.fetch.receiver import Quota, Receiver
 from batchval.protocol.errors import ProtocolError

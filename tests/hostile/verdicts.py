@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from batchval.core.batches.result import ValidationResult
-from batchval.core.stages.claims import carrier_of, compute, read, strip
+from batchval.core.claims import carrier_of, compute, read, strip
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData

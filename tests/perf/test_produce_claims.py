@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from batchval.core.batches.batch import RecordBatch
-from batchval.core.stages.claims import TAG, compute, from_tag
+from batchval.core.claims import TAG, compute, from_tag
 from batchval.ledger import ClaimsCounts
 from batchval.policy import ClaimsPolicy
 from tests.interop.kafka_broker import KafkaBroker

@@ -14,7 +14,7 @@ import pytest
 from batchval.compression.compressors import compress_in_one_piece
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.builder import BatchBuilder
-from batchval.core.stages.claims import TAG, carrier_of, compute, from_tag, read, strip
+from batchval.core.claims import TAG, carrier_of, compute, from_tag, read, strip
 from batchval.errors import ArgumentValueError, ErrorCode
 from batchval.network.errors import BrokerError, RequestTimeoutError
 from batchval.producer import BatchDone, Producer, ProducerOptions

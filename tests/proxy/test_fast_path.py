@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.frames import SpareBlock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.stages.claims import attach, compute, to_tag
+from batchval.core.claims import attach, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce import gate as gate_module

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter

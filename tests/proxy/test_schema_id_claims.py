@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchval.core.stages.claims import BatchClaims, attach, compute, read, to_tag
+from batchval.core.claims import BatchClaims, attach, compute, read, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.settings.options import TopicPolicies

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.life.assemble import RunningGate

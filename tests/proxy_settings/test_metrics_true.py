@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from batchval.core.stages.claims import compute, to_tag
+from batchval.core.claims import compute, to_tag
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.life.reloading import FileWatch, Reloader
 from batchval.proxy.settings.loading import ConfigError, settings_from

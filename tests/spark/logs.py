@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchval.audit.arrow_rows import read_range, row_schema, unreadable_row
-from batchval.core.stages.claims import attach, compute
+from batchval.core.claims import attach, compute
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo, Store

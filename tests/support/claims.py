@@ -10,7 +10,7 @@ import contextlib
 import struct
 from typing import NamedTuple
 
-from batchval.core.stages.claims import BatchClaims, attach, compute
+from batchval.core.claims import BatchClaims, attach, compute
 from batchval.errors import BatchvalError
 from tests.support.batches import HEADER, crc32c, fields, with_crc
 

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from batchval.core.batches.batch import batches
 from batchval.core.batches.columns import scan_batches
-from batchval.core.batches.fetched import walk_fetched
 from batchval.core.batches.validator import LogValidator
+from batchval.core.fetched import walk_fetched
 from batchval.core.stages import claims
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram

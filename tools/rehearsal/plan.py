@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import yaml
 
-from batchval.core.stages.claims import TAG
+from batchval.core.claims import TAG
 from batchval.errors import ErrorCode
 from batchval.report.units import plural
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from batchval.core.batches.fetched import Fetched, walk_fetched
+from batchval.core.fetched import Fetched, walk_fetched
 from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
 from batchval.fetch.receiver import Quota

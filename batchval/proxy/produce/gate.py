@@ -37,7 +37,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages.claims import carrier_of
+from batchval.core.claims import carrier_of
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy

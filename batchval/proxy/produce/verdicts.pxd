@@ -3,12 +3,10 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 
-from batchval.core.format.bytes cimport be32
-from batchval.core.stages.claims_block cimport Claims, ClaimsCall
-from batchval.core.format.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
-from batchval.core.codecs.scratch cimport RecordError, Scratch
-from batchval.core.batches.validator cimport LogValidator
-from batchval.core.stages.verdict cimport AppendContext, Policy, Verdict
+from batchval.core.gate cimport (
+    ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT, AppendContext, Claims, ClaimsCall,
+    LogValidator, Policy, RecordError, Scratch, Verdict, be32,
+)
 from batchval.protocol.produce cimport ProduceRequestView
 
 cdef enum:

@@ -26,35 +26,18 @@ from libc.stdint cimport (
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
-from batchval.core.format.bytes cimport be32, put_be32
-from batchval.core.stages.carriers cimport (
-    attach_to_payload, carrier_size, claims_size, has_payload_claims, strip_payload,
-)
-from batchval.core.stages.claims_block cimport (
-    CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, LARGEST_MADE_BLOCK, TRUST_CLAIMS,
-    VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
-)
-from batchval.core.records.compiled_rules cimport asks_value_schema
-from batchval.core.stages.stages cimport Call, fill_call, validate_row
-from batchval.core.convert.convert cimport rebuild
-from batchval.core.format.header cimport BatchHeader
-from batchval.core.stages.analyze cimport validate_first_batch, validate_request
-from batchval.core.format.layout cimport (
-    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, EXTRA, INVALID_TIMESTAMP, LAST_EXTRA, LOG_OVERHEAD,
-    MAGIC, MESSAGE_TOO_LARGE, NONE, NO_TIMESTAMP, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE,
-    RECORDS, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
-)
-from batchval.core.format cimport reasons
-from batchval.core.stages.arguments cimport is_long, source_of
-from batchval.core.batches.result cimport message_of_broken, message_of_error
-from batchval.core.codecs.scratch cimport (
-    ERRORS_KEPT, UNLIMITED_WORK, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work,
-    give_back,
-)
-from batchval.core.batches.native_validator cimport accepted_by_claims
-from batchval.core.batches.validator cimport LogValidator
-from batchval.core.stages.verdict cimport (
-    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, has_record_errors, refuse,
+from batchval.core.gate cimport (
+    ATTRIBUTES, BATCH_LENGTH, CLAIMS_MAGIC, CLAIMS_TRUSTED, CODEC_MASK, CRC, CRC_SIZE,
+    ERRORS_KEPT, EXTRA, IGNORE_CLAIMS, INVALID_TIMESTAMP, LARGEST_MADE_BLOCK, LAST_EXTRA,
+    LOG_OVERHEAD, MAGIC, MESSAGE_TOO_LARGE, NONE, NO_TIMESTAMP, PATH_CLAIMS, PRODUCER,
+    REBUILT_BATCH_TOO_LARGE, RECORDS, S8, S8_BIT, TRUST_CLAIMS, UNKNOWN_SERVER_ERROR,
+    UNLIMITED_WORK, VERIFY_CLAIMS, WORK_WITH_GIL, ZSTD, AppendContext, BatchHeader, Call,
+    Claims, ClaimsCall, LogValidator, Policy, RecordError, Scratch, Verdict, accepted_by_claims,
+    asks_value_schema, attach_to_payload, be32, begin_work, borrow, breaks_record_rule,
+    carrier_size, claims_size, clear, conclude, end_work, fill_call, give_back,
+    has_payload_claims, has_record_errors, is_long, message_of_broken, message_of_error,
+    put_be32, put_block, read_tag, reasons, rebuild, refuse, source_of, strip_payload,
+    true_claims, validate_first_batch, validate_request, validate_row,
 )
 from batchval.ledger.sender_trust cimport COUNTS, TRUSTED, SenderTrust
 from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
@@ -68,7 +51,7 @@ from batchval.protocol.positions cimport (
 
 from batchval.core.format.reasons import sentence
 from batchval.core.records.record_errors import broken_rules, rejection
-from batchval.core import result
+from batchval.core.batches import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number, extras_of
 

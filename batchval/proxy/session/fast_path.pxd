@@ -3,8 +3,7 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from batchval.core.batches.native_validator cimport Accepted
-from batchval.core.batches.validator cimport LogValidator
+from batchval.core.gate cimport Accepted, LogValidator
 from batchval.ledger.sender_trust cimport SenderTrust
 from batchval.protocol.tables cimport Tables
 from batchval.proxy.watch.durations cimport API_KEYS, Place, Traffic, UnderWay

@@ -21,14 +21,11 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memmove
 
-from batchval.core.format.bytes cimport be16, be32
-from batchval.core.stages.carriers cimport has_payload_claims
-from batchval.core.stages.claims_block cimport (
-    CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
+from batchval.core.gate cimport (
+    ATTRIBUTES, CLAIMS_TRUSTED, CODEC_MASK, CRC, IGNORE_CLAIMS, MAGIC, NO_CLAIMS, PATH_CLAIMS,
+    TRUST_CLAIMS, Accepted, ClaimsCall, LogValidator, accepted_by_claims, accepts, be16, be32,
+    has_payload_claims, read_tag,
 )
-from batchval.core.format.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
-from batchval.core.batches.native_validator cimport Accepted, accepted_by_claims, accepts
-from batchval.core.batches.validator cimport LogValidator
 from batchval.ledger.sender_trust cimport TRUSTED
 from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
 from batchval.protocol.broker_requests cimport comes_from_broker
@@ -51,7 +48,7 @@ from batchval.protocol.positions cimport (
     PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, locate_produce_response,
 )
 
-from batchval.core import result
+from batchval.core.batches import result
 
 cdef extern from *:
     # cpython.memoryview of Cython 3.3 says Py_buffer *: GCC 14 refuses what it generates
