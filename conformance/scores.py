@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from batchval.cli.runner import Runner
-from batchval.cli.scores import OUTCOMES, RuleScore, Score, read, run
+from batchval.cli.runner import OUTCOMES, RuleScore, Runner, Score, read, run
 from tests.interop.kafka_java import find_java
 from tests.support.fetching import maven
 from tests.support.go import built

@@ -20,7 +20,7 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:
-    from batchval.cli import scores
+    from batchval.cli.runner import Score
 
 _SHOWN = 20  # bad lines, and cases that are not right
 _PROFILES = ("broker", "reader")
@@ -119,8 +119,16 @@ def _ask_runner(
     page_path: Path | None,
     as_json: bool,
 ) -> int:
-    from batchval.cli import scores
-    from batchval.cli.runner import Runner, RunnerStopped
+    from batchval.cli.runner import (
+        CasesError,
+        Runner,
+        RunnerStopped,
+        Score,
+        installed_cases,
+        page,
+        read,
+        run,
+    )
     from batchval.report.units import printable
 
     try:
@@ -130,26 +138,26 @@ def _ask_runner(
     if not words:
         raise click.UsageError("--exec is empty: expected a command")
     check_outputs(page_path)
-    score, runner = scores.Score(profile), Runner(words, timeout)
+    score, runner = Score(profile), Runner(words, timeout)
     stopped: str | None = None
     interrupt: KeyboardInterrupt | None = None
     try:
-        cases = scores.read(paths or (scores.installed_cases(),), profile)
+        cases = read(paths or (installed_cases(),), profile)
         with progress("conformance", as_json, lambda: len(cases), in_bytes=False) as advance:
-            for outcome in scores.run(runner, cases, score):
+            for outcome in run(runner, cases, score):
                 advance(1)
                 if as_json and outcome.outcome != "right":
                     print_json({"type": "verdict", **asdict(outcome)})
     except BrokenPipeError:  # that of standard output
         raise
-    except (scores.CasesError, RunnerStopped, OSError) as error:
+    except (CasesError, RunnerStopped, OSError) as error:
         stopped = _say_why(error)
     except KeyboardInterrupt as error:  # the score of the cases that were asked is printed first
         interrupt, stopped = error, "it was interrupted"
     if page_path is not None:
         try:
-            write_text(page_path, scores.page(score, command_line, runner.faults, stopped))
-        except (scores.CasesError, OSError) as error:
+            write_text(page_path, page(score, command_line, runner.faults, stopped))
+        except (CasesError, OSError) as error:
             stopped = _say_why(error)
     for fault in runner.faults[:_SHOWN]:
         click.echo(f"batchval conformance: the runner wrote {printable(fault)}", err=True)
@@ -185,8 +193,8 @@ def _say_why(error: Exception) -> str:
     return text
 
 
-def _print_score(score: scores.Score) -> None:
-    from batchval.cli import scores
+def _print_score(score: Score) -> None:
+    from batchval.cli.runner import table
     from batchval.report.units import printable
 
     shown = [one for one in score.outcomes if one.outcome != "skipped"]
@@ -198,12 +206,11 @@ def _print_score(score: scores.Score) -> None:
     if len(shown) > _SHOWN:
         click.echo(f"… and {len(shown) - _SHOWN:,} more (--json prints all)")
     if score.rules:
-        click.echo(scores.table(score), nl=False)
+        click.echo(table(score), nl=False)
 
 
 def _compare(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
-    from batchval.cli.case_answers import compare
-    from batchval.cli.cases import NotACase, read_cases
+    from batchval.cli.cases import NotACase, compare, read_cases
     from batchval.report.units import printable
 
     total = agree = unreadable = 0

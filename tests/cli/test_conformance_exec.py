@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from batchval.cli import runner, scores
+from batchval.cli import runner
 from tests.cli.conftest import COMMAND, ROOT
 
 Run = Callable[..., tuple[int, str, str]]
@@ -183,14 +183,14 @@ def test_half_a_line_and_a_process_that_is_left(
 
 
 def test_an_interrupted_run_prints_its_score(score: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = scores.Score.add
+    add = runner.Score.add
 
-    def interrupt(self: scores.Score, outcome: scores.Outcome) -> None:
+    def interrupt(self: runner.Score, outcome: runner.Outcome) -> None:
         add(self, outcome)
         if self.total.cases == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(scores.Score, "add", interrupt)
+    monkeypatch.setattr(runner.Score, "add", interrupt)
     code, out, err = score(CASES, {})
     assert (code, err.strip()) == (130, "batchval conformance: interrupted")
     assert last(out) == "3 right of 3 asked (40 cases), 0 wrong, 0 failed, 0 skipped"
@@ -321,7 +321,7 @@ def test_paths_are_needed_without_a_runner(run: Run, monkeypatch: pytest.MonkeyP
     code, _, err = run("conformance")
     assert code == 2
     assert "missing PATH" in err
-    monkeypatch.setattr(scores, "find_spec", lambda name: None)
+    monkeypatch.setattr(runner, "find_spec", lambda name: None)
     code, _, err = run("conformance", "--exec", "true")
     assert code == 3
     assert "pip install batchval-fixtures" in err

@@ -30,8 +30,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from batchval import compression  # noqa: E402
-from batchval.cli.case_answers import compare, kafka_refuses, strict_results  # noqa: E402
-from batchval.cli.cases import STAGES, Case, NotACase, read_cases  # noqa: E402
+from batchval.cli.cases import (  # noqa: E402
+    STAGES,
+    Case,
+    NotACase,
+    compare,
+    kafka_refuses,
+    read_cases,
+    strict_results,
+)
 from batchval.errors import BatchvalError  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from tests.conformance import oracle  # noqa: E402

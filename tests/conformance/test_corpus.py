@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from batchval import compression
-from batchval.cli.case_answers import compare, kafka_answers
-from batchval.cli.cases import policy_of, read_cases
+from batchval.cli.cases import compare, kafka_answers, policy_of, read_cases
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from tests.conformance import corpus, fresh, oracle

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.cli.case_answers import compare
-from batchval.cli.cases import read_cases
+from batchval.cli.cases import compare, read_cases
 from batchval.rules import Rule
 
 GOLDEN = Path(__file__).resolve().parents[2] / "fixtures" / "golden"

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from batchval import CompressionType, RecordBatchBuilder
-from batchval.cli.case_answers import logical_sha256
+from batchval.cli.cases import logical_sha256
 from tests.support.batches import NOW
 
 pytestmark = pytest.mark.jvm

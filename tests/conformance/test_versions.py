@@ -10,8 +10,7 @@ from typing import get_args
 
 import pytest
 
-from batchval.cli.case_answers import compare
-from batchval.cli.cases import STAGES, policy_of, read_cases
+from batchval.cli.cases import STAGES, compare, policy_of, read_cases
 from batchval.core.batches.validator import LogValidator
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import TopicPolicy

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.cli.case_answers import compare
-from batchval.cli.cases import read_cases
+from batchval.cli.cases import compare, read_cases
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import ErrorCode
 from tests.hostile.buffers import buffer_of, exact, guarded

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from batchval.cli import case_answers, cases
+from batchval.cli import cases
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.validator import LogValidator
 from batchval.rules import Rule
@@ -93,7 +93,7 @@ def test_markers_in_odd_streams_against_kafka_s_log(markers_answered, provider):
     """Append as follower, Raft leader and coordinator: the log reads the first record."""
     accepted = set()
     for case in markers_answered:
-        assert case_answers.compare(case) == [], case["id"]
+        assert cases.compare(case) == [], case["id"]
         strict = LogValidator().check(case["batch"], now_ms=NOW, origin=case["cfg"]["origin"])
         assert not (strict.ok and case["expect"]["append"].get("code")), case["id"]
         accepted.add((case["cfg"]["origin"], strict.ok))

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.cli.runner import Runner
-from batchval.cli.scores import RuleScore, Score, run
+from batchval.cli.runner import RuleScore, Runner, Score, run
 from conformance import scores
 from conformance.scores import DATA, IMPLEMENTATIONS, REPORT, main, page
 from fixtures import batchval_fixtures
