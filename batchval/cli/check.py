@@ -10,6 +10,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.options import (
+    DASH,
     FILE,
     accept_claims_option,
     cleanup_policy_option,
@@ -26,6 +27,7 @@ from batchval.cli.options import (
     record_rules_option,
     replicas_from,
     replicas_option,
+    spooled,
     transactions_option,
     trust_claims_options,
     trusted_rate,
@@ -210,7 +212,6 @@ def run(
     transactions: bool = False,
 ) -> int:
     """Check the files of all paths, print the findings and return the exit code."""
-    from batchval.cli.standard_input import DASH, spooled
     from batchval.segment.check import Summary, check_paths
     from batchval.segment.salvage import Salvage
     from batchval.segment.transaction_rows import table_of
@@ -263,8 +264,6 @@ def run(
 
 def _named(findings: Iterator[Finding], copy: Path | None) -> Iterator[Finding]:
     """Yield the findings with ``-`` in place of the copy of standard input."""
-    from batchval.cli.standard_input import DASH
-
     for finding in findings:
         yield finding._replace(file=str(DASH)) if finding.file == str(copy) else finding
 

@@ -25,7 +25,7 @@ import click
 
 from batchval.cli.commands import Command
 from batchval.cli.exit import FINDINGS, UNREADABLE
-from batchval.cli.options import accept_claims_option, json_option, paths_argument
+from batchval.cli.options import DASH, accept_claims_option, json_option, paths_argument, spooled
 from batchval.cli.output import note_empty_files, print_json
 from batchval.report.units import printable
 
@@ -403,8 +403,6 @@ class Dump:
 
     def run(self, paths: tuple[Path, ...]) -> int:
         """Print the rows of all files and return the exit code."""
-        from batchval.cli.standard_input import DASH, spooled
-
         with spooled(paths) as (files, copy):
             chosen = list(self._readable(files))
             for file in chosen:

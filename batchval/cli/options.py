@@ -1,4 +1,4 @@
-"""Options and columns that several commands share.
+"""Options, arguments and columns that several commands share.
 
 Nothing here imports the engine: the help of a command and shell completion need its options only.
 """
@@ -6,7 +6,9 @@ Nothing here imports the engine: the help of a command and shell completion need
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +17,14 @@ import click
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.types import LARGEST_SEED
 
+if TYPE_CHECKING:
+    from batchval.policy import TopicPolicy
+    from batchval.segment.findings import Finding
+    from batchval.segment.options import Replica
+    from batchval.segment.topic_rules import TopicRules
+
 __all__ = [
+    "DASH",
     "DURATION",
     "FILE",
     "SIZE",
@@ -35,16 +44,11 @@ __all__ = [
     "record_rules_option",
     "replicas_from",
     "replicas_option",
+    "spooled",
     "transactions_option",
     "trust_claims_options",
     "trusted_rate",
 ]
-
-if TYPE_CHECKING:
-    from batchval.policy import TopicPolicy
-    from batchval.segment.findings import Finding
-    from batchval.segment.options import Replica
-    from batchval.segment.topic_rules import TopicRules
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -349,3 +353,35 @@ def trusted_rate(word: str | None, seed: int | None, mode: str) -> float | None:
         return checked_rate(word)
     except BatchvalError as error:
         raise click.UsageError(f"--trust-claims: {error}") from None
+
+
+#: Standard input as a PATH. A segment is read at any position and more than once, so a pipe is
+#: copied to a temporary file first.
+DASH = Path("-")
+_ALIASES = (DASH, Path("/dev/stdin"), Path("/dev/fd/0"), Path("/proc/self/fd/0"))
+
+
+@contextmanager
+def spooled(paths: tuple[Path, ...]) -> Iterator[tuple[list[Path], Path | None]]:
+    """Yield the paths with standard input replaced by a temporary file, and that file or None.
+
+    The file's name ends in .log: standard input is judged as a segment unless --as says otherwise.
+    It is removed at the end. Raises UsageError for a terminal, OSError if the disk is full.
+    """
+    if not any(path in _ALIASES for path in paths):
+        yield list(paths), None
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        what = "closed" if sys.stdin is None else "a terminal"
+        raise click.UsageError(
+            f"standard input is {what}: expected a pipe or a file, as in `cat FILE | … -`"
+        )
+    import shutil
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(prefix="batchval-stdin-", suffix=".log") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
+        copy.flush()
+        file = Path(copy.name)
+        replaced = [file if path in _ALIASES else path for path in paths]
+        yield list(dict.fromkeys(replaced)), file

@@ -213,8 +213,7 @@ def command(
             err=True,
         )
         return USAGE
-    from batchval.cli.proxy_clients import DEFAULT_ADDRESS, show_clients
-    from batchval.cli.proxy_report import report
+    from batchval.cli.proxy_report import DEFAULT_ADDRESS, report, show_clients
 
     try:
         if clients is not None:

@@ -319,7 +319,7 @@ def test_proxy_report(run: Run) -> None:
 
 
 def test_proxy_clients(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from batchval.cli import proxy_clients
+    from batchval.cli import proxy_report
     from batchval.proxy.watch.clients import (
         Asked,
         ClientKey,
@@ -337,6 +337,6 @@ def test_proxy_clients(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
             {1 << 16 | 2: 1},
             served,
         )
-    monkeypatch.setattr(proxy_clients, "_answer", lambda *_: page_of(table, {}, Asked())()[1])
-    proxy_clients.show_clients("127.0.0.1:9464", as_json=True)
+    monkeypatch.setattr(proxy_report, "_answer", lambda *_: page_of(table, {}, Asked())()[1])
+    proxy_report.show_clients("127.0.0.1:9464", as_json=True)
     compared("proxy --clients", lines(capsys.readouterr().out), "client", "summary")
