@@ -105,13 +105,13 @@ def _read(paths: Sequence[Path]) -> list[Named]:
 
 def _compared(a: Sequence[Named], b: Sequence[Named], as_json: bool) -> dict[str, Any]:
     """Print one side's change to the other, unless it is wanted as JSON; return it."""
-    from batchval.perf import compare_results, figures
+    from batchval.perf import compare_results, results
 
     names = [", ".join(name for name, _ in side) for side in (a, b)]
     rows = compare_results.rows(
-        *([figures.figures(result) for _, result in side] for side in (a, b))
+        *([results.figures(result) for _, result in side] for side in (a, b))
     )
-    starts = [sorted({figures.latency_from(result) for _, result in side}) for side in (a, b)]
+    starts = [sorted({results.latency_from(result) for _, result in side}) for side in (a, b)]
     if not as_json:
         click.echo(f"{names[0]} to {names[1]}{_of_latencies(starts)}")
         lines = [("", "from", "to", "change", compare_results.spread_of(len(a), len(b)))]

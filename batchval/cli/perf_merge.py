@@ -40,8 +40,7 @@ def command(files: tuple[Path, ...], latency_unit: str, output: Path | None, as_
     the longest run. Print the total line of Kafka's producer tool, and that of the steady state if
     all results have one.
     """
-    from batchval.perf.merge import merge
-    from batchval.perf.results import Result
+    from batchval.perf.results import Result, merge
 
     seen = {path.resolve() for path in files}
     if len(seen) < len(files):
@@ -73,7 +72,7 @@ def _lines(merged: Result, unit: str) -> Iterator[str]:
                 histogram, steady["bytes"], steady["elapsed_ns"], unit, steady_state=True
             )
         return
-    from batchval.perf.figures import figures
+    from batchval.perf.results import figures
 
     shown = ", ".join(f"{figure} {name}" for name, figure in figures(merged).items())
     yield f"{merged.totals['records']} records: {shown}"

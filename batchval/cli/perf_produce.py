@@ -321,9 +321,8 @@ def _payloads(arguments: dict[str, Any], found: dict[str, str]) -> Any:
 def _run(arguments: dict[str, Any], found: dict[str, str]) -> int:
     from batchval.cli.output import ProgressLine, how_far
     from batchval.perf.clients import producers
-    from batchval.perf.details import details
     from batchval.perf.produce import ProduceRun, ProduceSettings
-    from batchval.perf.producer_lines import interval_line
+    from batchval.perf.producer_lines import details, interval_line
 
     unit = arguments["latency_unit"]
     client = producers.open_client(arguments, found, _say)
@@ -385,7 +384,7 @@ def _calibrated(
     from batchval.errors import BatchvalError
     from batchval.perf import calibrate
     from batchval.perf.clients import producers
-    from batchval.perf.details import calibration_lines
+    from batchval.perf.producer_lines import calibration_lines
 
     def open_at(bootstrap: str) -> Any:
         return producers.open_client(arguments, calibrate.plain(found, bootstrap), lambda _: None)
@@ -421,9 +420,8 @@ def _files(
     begin: float,
     calibration: dict[str, Any] | None,
 ) -> None:
-    from batchval.perf import hdr_log
     from batchval.perf.properties import shown
-    from batchval.perf.results import Result
+    from batchval.perf.results import Result, hdr_log
 
     steady = run.steady()
     if arguments["histogram_file"] is not None:
@@ -439,7 +437,7 @@ def _files(
             )
             if histogram is not None and histogram.count
         ]
-        write_text(arguments["histogram_file"], hdr_log.log(parts, begin))
+        write_text(arguments["histogram_file"], hdr_log(parts, begin))
     if arguments["output"] is None and arguments["report"] is None and not arguments["as_json"]:
         return
     flags = [

@@ -18,10 +18,8 @@ from batchval.cli.perf_options import INT
 from batchval.named_files import check_outputs
 
 if TYPE_CHECKING:
-    from batchval.perf.clients.roundtrip_clients import OpenClients
     from batchval.perf.producer_lines import Window
-    from batchval.perf.roundtrip import RoundtripRun
-    from batchval.perf.roundtrip_topic import Figures
+    from batchval.perf.roundtrip import Figures, OpenClients, RoundtripRun
     from batchval.perf.workload import Workload
 
 _say = partial(perf_options.say, "roundtrip")
@@ -78,9 +76,9 @@ def command(**options: Any) -> int:
     a second time: not waited for).
     """
     from batchval.perf import properties
-    from batchval.perf.clients.roundtrip_clients import open_clients
     from batchval.perf.consume import ConsumeError
     from batchval.perf.produce import ProduceError
+    from batchval.perf.roundtrip import open_clients
     from batchval.perf.workload import load
     from batchval.yaml_settings.yaml_values import ConfigError
 
@@ -106,8 +104,7 @@ def command(**options: Any) -> int:
 
 def _run(options: dict[str, Any], workload: Workload, opened: OpenClients) -> int:
     from batchval.perf.producer_lines import interval_line
-    from batchval.perf.roundtrip import RoundtripRun
-    from batchval.perf.roundtrip_setup import partitions_of
+    from batchval.perf.roundtrip import RoundtripRun, partitions_of
 
     def report(window: Window) -> None:
         click.echo(_read(interval_line(window)), err=True)

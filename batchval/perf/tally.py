@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from batchval.perf.figures import latencies_us
 from batchval.perf.histogram import Histogram
+from batchval.perf.results import latencies_us
 
 __all__ = ["ClientRoundTrips", "Tally"]
 

@@ -12,8 +12,8 @@ from array import array
 from collections import Counter
 from typing import Any
 
-from batchval.perf import hdr_log
 from batchval.perf.histogram import COUNTERS, MAX_SUM, Histogram, now_ns, stamp_many
+from batchval.perf.results import hdr_encoded
 
 __all__ = ["histogram_case"]
 
@@ -134,7 +134,7 @@ def _from_json(rng: random.Random) -> list[str]:
         lambda: one.percentile(99.9),
         lambda: one.stddev,
         one.window,
-        lambda: hdr_log.encode(one),
+        lambda: hdr_encoded(one),
     ):
         with contextlib.suppress(OverflowError, ValueError):
             use()

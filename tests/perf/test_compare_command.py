@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from batchval.cli import cli
-from batchval.perf import merge, results
+from batchval.perf import results
 from batchval.perf.histogram import Histogram
 from batchval.perf.tally import Tally
 
@@ -116,14 +116,14 @@ def test_usage(words: tuple[str, ...], message: str) -> None:
 
 def test_merged_results_have_the_latencies_of_the_merged_histograms(tmp_path: Path) -> None:
     files = [kept(tmp_path / f"{n}.json", us, late_us=500) for n, us in enumerate((1000, 3000))]
-    merged = merge.merge([results.Result.read(file) for file in files])
+    merged = results.merge([results.Result.read(file) for file in files])
     totals = merged.totals
     assert (totals["latency_from"], totals["avg_us"], totals["max_us"]) == ("intended", 2500, 3500)
     assert totals["from_send"]["avg_us"] == 2000
     assert (totals["on_the_wire"]["avg_us"], totals["on_the_wire"]["requests"]) == (1950, 20)
     assert merged.histogram_wire is not None
     assert merged.histogram_wire.count == 20
-    mixed = merge.merge(
+    mixed = results.merge(
         [results.Result.read(file) for file in (files[0], kept(tmp_path / "s.json", 5000))]
     )
     assert (mixed.totals["latency_from"], mixed.totals["avg_us"]) == ("send", 3000)

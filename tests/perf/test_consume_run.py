@@ -10,8 +10,15 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from batchval.perf.consume import ConsumeError, ConsumeRun, Outcome, Polled, RunOptions, Worker
-from batchval.perf.consume_count import Shared
+from batchval.perf.consume import (
+    ConsumeError,
+    ConsumeRun,
+    Outcome,
+    Polled,
+    RunOptions,
+    Shared,
+    Worker,
+)
 from batchval.perf.consumer_lines import Interval
 
 MS = 1_000_000

@@ -15,8 +15,8 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from batchval.perf import hdr_log
 from batchval.perf.histogram import COUNTERS, MAX_SUM, Histogram, now_ns, stamp_many
+from batchval.perf.results import hdr_encoded, hdr_log
 from tests.support.calibration import cpu_s
 
 PERCENTS = (0, 0.1, 1, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
@@ -262,7 +262,7 @@ def test_the_tools_of_hdr_histogram_read_our_log(tmp_path: Path) -> None:
     values, second = drawn("lognormal", 100_000), drawn("two humps", 1000)
     path = tmp_path / "latencies.hlog"
     parts = [(None, 0.0, 1.5, of(values)), (None, 1.5, 2.0, of(second))]
-    path.write_text(hdr_log.log(parts, 1_700_000_000.25), "utf-8")
+    path.write_text(hdr_log(parts, 1_700_000_000.25), "utf-8")
     reader = HistogramLogReader(str(path), HdrHistogram(1, 3_600_000_000, 3))
     for expected, (_, begin, length, ours) in zip((values, second), parts, strict=True):
         read = reader.get_next_interval_histogram()
@@ -290,10 +290,10 @@ def test_counts_of_more_than_eight_groups_of_seven_bits_are_nine_bytes_in_the_lo
     large = Histogram()
     large.record_repeated(0, 1 << 61)
     read = HdrHistogram(1, 3_600_000_000, 3)
-    read.decode_and_add(hdr_log.encode(large))
+    read.decode_and_add(hdr_encoded(large))
     assert read.get_total_count() == 1 << 61
     empty = HdrHistogram(1, 3_600_000_000, 3)
-    empty.decode_and_add(hdr_log.encode(Histogram()))
+    empty.decode_and_add(hdr_encoded(Histogram()))
     assert empty.get_total_count() == 0
 
 

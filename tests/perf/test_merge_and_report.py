@@ -14,12 +14,17 @@ from click.testing import CliRunner
 
 from batchval.cli import cli
 from batchval.cli.exit import UNREADABLE, exit_code_of
-from batchval.perf.figures import figures, latencies_us, throughput
 from batchval.perf.histogram import Histogram
-from batchval.perf.merge import merge
-from batchval.perf.result_report import page
-from batchval.perf.results import NotAResult, Result, ResultError
-from batchval.perf.run_charts import percentile_chart
+from batchval.perf.result_report import page, percentile_chart
+from batchval.perf.results import (
+    NotAResult,
+    Result,
+    ResultError,
+    figures,
+    latencies_us,
+    merge,
+    throughput,
+)
 
 
 def produced(seed: int, records: int = 5_000, *, client: str = "batchval", **totals: Any) -> Result:

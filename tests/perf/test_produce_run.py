@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from batchval.perf.clients.own_producer import Pause
 from batchval.perf.histogram import Histogram, now_ns
-from batchval.perf.pacing import Pause
 from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError, parts_of
 from batchval.perf.produce import OnBatch, OnWire, ProduceError, ProduceRun, ProduceSettings
 from batchval.perf.producer_lines import Window

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from batchval.perf.roundtrip_check import GroupCheck, Numbers
+from batchval.perf.roundtrip import GroupCheck, Numbers
 from batchval.perf.roundtrip_record import (
     HEADER,
     HEADER_BYTES,
