@@ -41,7 +41,7 @@ def command(brokers: int, command_line: tuple[str, ...]) -> int:
     COMMAND: prints the addresses and runs until it is interrupted. Topics are made when they are
     named, with four partitions.
     """
-    from batchval.perf.clients.rdkafka_mock import MockCluster
+    from batchval.perf.clients.rdkafka import MockCluster
 
     cluster = MockCluster(brokers)
     if command_line:

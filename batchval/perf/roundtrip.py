@@ -858,7 +858,7 @@ def _own(options: ConsumerOptions) -> Callable[[Topic, list[int]], Reader]:
 
 
 def _librdkafka(consumer: Mapping[str, str]) -> Callable[[Topic, list[int]], Reader]:
-    from batchval.perf.clients.rdkafka_reader import RdkafkaReader
+    from batchval.perf.clients.rdkafka import RdkafkaReader
 
     names = {"isolation.level": "read_uncommitted", **properties.rdkafka(consumer)}
     if "fetch.max.wait.ms" in names:

@@ -107,7 +107,7 @@ def test_what_is_installed_is_not_missing() -> None:
             "batchval.spark needs pyspark, which is not installed: pip",
         ),
         (
-            "batchval.perf.clients.rdkafka_producer",
+            "batchval.perf.clients.rdkafka",
             "confluent_kafka",
             "batchval.perf.clients.rdkafka needs confluent_kafka, which is not installed: pip",
         ),

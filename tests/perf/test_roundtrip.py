@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.perf.clients.rdkafka_mock import MockCluster
+from batchval.perf.clients.rdkafka import MockCluster
 from batchval.perf.results import Result
 from batchval.perf.workload import Create, load
 from tests.interop.kafka_broker import KafkaBroker

@@ -65,8 +65,7 @@ def _opened(
 
 def _librdkafka(arguments: Mapping[str, Any], found: Mapping[str, str]) -> OpenClient:
     try:
-        from batchval.perf.clients.rdkafka import version
-        from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, partitions_of
+        from batchval.perf.clients.rdkafka import RdkafkaConsumer, partitions_of, version
     except ModuleNotFoundError as error:
         raise ConsumeError(
             f"--client librdkafka needs {error.name}: pip install batchval[perf]"

@@ -38,8 +38,7 @@ def _librdkafka(
     arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
     try:
-        from batchval.perf.clients.rdkafka import version
-        from batchval.perf.clients.rdkafka_producer import RdkafkaProducer
+        from batchval.perf.clients.rdkafka import RdkafkaProducer, version
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "confluent_kafka":
             raise
