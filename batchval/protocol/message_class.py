@@ -1,8 +1,16 @@
-"""The decorator of generated message classes: ``dataclass(slots=True)`` for a tenth of the import.
+"""The decorator of generated message classes: ``dataclass(slots=True)`` for a sixth of the import.
 
-Importing a client makes some fifty of these classes, and uses half of them. A dataclass compiles
+Importing a client makes some ninety of these classes, and uses half of them. A dataclass compiles
 three methods for each. Here ``==`` and ``repr`` are shared, and ``__init__`` is compiled when the
 first object of a class is made.
+
+CPU of a process that imports all 99 classes, above that of one that imports their base, median of
+15: 9 ms with this decorator, 54 ms as dataclasses, 25 ms as ``msgspec.Struct`` (15 of them to import
+msgspec). All of a producer and a consumer: 421, 451 and 429 ms. Objects of msgspec are
+made in 0.15 µs, these in 0.36 µs. That is not worth a native package that every installation needs.
+Modules with ``__getattr__`` (PEP 562) would save nothing: ``batchval --help`` and audits import no
+messages, and a client imports only those that it sends and reads. Measured 2026-11-29, two shared cores of an
+AMD EPYC, Python 3.11.7, msgspec 0.22.0, all compiled to .pyc.
 """
 
 from __future__ import annotations
