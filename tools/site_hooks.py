@@ -10,7 +10,7 @@ import posixpath
 import re
 from typing import Any
 
-from tools import site_api, site_files
+from tools import site_api, site_files, site_metrics
 
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
@@ -44,7 +44,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Lead links to files that are not in docs/ to the repository, and repair code in tables."""
+    """Lead links to files that are not in docs/ to the repository, repair code in tables, and append
+    the list of metrics to their page.
+    """
+    if page.file.src_uri == site_metrics.PAGE:
+        markdown += site_metrics.markdown()
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def absolute(found: re.Match[str]) -> str:

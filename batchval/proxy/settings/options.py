@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.kit.end_reasons import explained
 from batchval.proxy.kit.topics import FirstMatch
 from batchval.proxy.settings.glob_policies import TopicRules
 from batchval.proxy.settings.host_patterns import ServerNames
@@ -227,51 +228,119 @@ class Denied(NamedTuple):
     inter_broker: bool = False
 
 
+def _count(text: str, start: float = 0) -> Any:
+    """Declare a number of Counters. ``text``: what it counts, as /metrics and the docs say it."""
+    return field(default=start, metadata={"text": text})
+
+
+def _by(label: str, text: str) -> dict[str, str]:
+    """Describe numbers by a label, whose values are few."""
+    return {"label": label, "text": text}
+
+
 @dataclass(slots=True)
 class Counters:
-    """The counters of the data path; an exporter of metrics may pass an object like it."""
+    """The counters of the data path: each is a metric, by its name here.
 
-    connections_total: int = 0
-    connections_open: int = 0
-    connections_refused_total: int = 0  # above a limit on connections, or while the gate drains
-    connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
-    frames_evicted_total: int = 0  # in part, above max_bytes_held
-    answers_evicted_total: int = 0  # that no client took, above max_bytes_held
-    connections_closed: dict[str, int] = field(default_factory=dict)  # by reason
-    handshakes_total: int = 0  # TLS, with clients
-    handshakes_failed: dict[str, int] = field(default_factory=dict)  # by reason
-    upstream_failures_total: int = 0
-    requests_total: int = 0
-    request_bytes_total: int = 0
-    answers_total: int = 0
-    answer_bytes_total: int = 0
-    produce_requests_total: int = 0
-    produce_partitions_total: int = 0
-    partitions_refused: dict[str, int] = field(default_factory=dict)  # by rule
-    # by rule, and not refused: they broke it and were forwarded
-    partitions_observed: dict[str, int] = field(default_factory=dict)
-    partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
-    batches_converted_total: int = 0  # of Produce 0 to 2
-    # accepted batches by claims, shallow, full, rebuilt
-    batches_by_path: dict[str, int] = field(default_factory=dict)
-    requests_answered_here_total: int = 0
-    requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
-    requests_rewritten_total: int = 0
-    judged_in_threads_total: int = 0
-    refusals_repeated_total: int = 0  # partitions that were not read again
-    requests_queued: int = 0  # that wait for a thread to validate them
-    judging_cpu_seconds_total: float = 0.0  # in threads
-    answers_streamed_total: int = 0
-    requests_raised_total: int = 0  # of versions that Kafka 4 does not know
-    fetches_unconverted_total: int = 0  # partitions of answers whose next batch cannot be converted
-    claims_tags_dropped_total: int = 0
-    claims_tags_added_total: int = 0
-    claims_payloads_added_total: int = 0
-    claims_payloads_dropped_total: int = 0
-    answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key
-    throttle_time_ms: dict[int, int] = field(default_factory=dict)  # of these answers
-    bytes_held: int = 0
-    reading_paused_total: int = 0
+    An exporter of metrics may pass an object like it. A name that ends in ``_total`` is a counter,
+    another a gauge; a dict is a counter with one label.
+    """
+
+    connections_total: int = _count("Client connections that were accepted.")
+    connections_open: int = _count("Open client connections.")
+    connections_refused_total: int = _count(
+        "Connections refused: over a limit on connections, or while the gate drains."
+    )
+    connections_refused_by: dict[str, int] = field(
+        default_factory=dict, metadata=_by("reason", "Of these, by reason.")
+    )
+    frames_evicted_total: int = _count(
+        "Connections closed over budget: their unfinished frame grew slowest."
+    )
+    answers_evicted_total: int = _count(
+        "Connections closed over budget: their client read no answers."
+    )
+    connections_closed: dict[str, int] = field(
+        default_factory=dict,
+        metadata=_by("reason", f"Connections that the gate ended, by reason. {explained()}"),
+    )
+    handshakes_total: int = _count("TLS handshakes with clients that succeeded.")
+    handshakes_failed: dict[str, int] = field(
+        default_factory=dict,
+        metadata=_by(
+            "reason",
+            "TLS handshakes with clients that failed, by reason, without probes that sent nothing.",
+        ),
+    )
+    upstream_failures_total: int = _count("Connections to brokers that failed.")
+    requests_total: int = _count("Requests from clients.")
+    request_bytes_total: int = _count("Bytes of requests from clients.")
+    answers_total: int = _count("Answers from brokers.")
+    answer_bytes_total: int = _count("Bytes of answers from brokers.")
+    produce_requests_total: int = _count("Produce requests.")
+    produce_partitions_total: int = _count("Partitions of produce requests: validated batches.")
+    partitions_refused: dict[str, int] = field(
+        default_factory=dict,
+        metadata=_by("rule", "Batches that were refused, by the first rule that they broke."),
+    )
+    partitions_observed: dict[str, int] = field(
+        default_factory=dict,
+        metadata=_by(
+            "rule", "Batches that broke a rule and were forwarded (observed), by the first one."
+        ),
+    )
+    partitions_reported: dict[str, int] = field(
+        default_factory=dict,
+        metadata=_by("extra", "Batches accepted although an extra rule found a fault."),
+    )
+    batches_converted_total: int = _count(
+        "Message sets of old clients that became batches of magic 2."
+    )
+    batches_by_path: dict[str, int] = field(
+        default_factory=dict,
+        metadata=_by("path", "Batches accepted, by the path of their validation."),
+    )
+    requests_answered_here_total: int = _count("Produce requests that were not sent to a broker.")
+    requests_denied: dict[int, int] = field(
+        default_factory=dict, metadata=_by("api", "Requests that the settings deny (deny), by API.")
+    )
+    requests_rewritten_total: int = _count(
+        "Produce requests written anew: without refused partitions, with or without claims."
+    )
+    judged_in_threads_total: int = _count(
+        "Produce requests validated in a thread: they are large, have many partitions, or cost "
+        "much to validate."
+    )
+    refusals_repeated_total: int = _count(
+        "Batches refused without reading them: the same sender has sent the same batch before."
+    )
+    requests_queued: int = _count("Produce requests that wait for a validating thread.")
+    judging_cpu_seconds_total: float = _count("CPU time of validation in threads, in seconds.", 0.0)
+    answers_streamed_total: int = _count(
+        "Answers of brokers streamed to clients before they were complete."
+    )
+    requests_raised_total: int = _count(
+        "Requests of versions that Kafka 4 does not serve, raised to others."
+    )
+    fetches_unconverted_total: int = _count(
+        "Partitions of answers to old consumers with a batch that cannot be converted."
+    )
+    claims_tags_dropped_total: int = _count("Produce requests whose tags were removed.")
+    claims_tags_added_total: int = _count("Batches whose claims were put into a tag.")
+    claims_payloads_added_total: int = _count("Batches whose claims were put into their payload.")
+    claims_payloads_dropped_total: int = _count(
+        "Batches whose claims were removed from their payload."
+    )
+    answers_throttled: dict[int, int] = field(
+        default_factory=dict,
+        metadata=_by("api", "Produce and Fetch answers that throttle a client (quotas), by API."),
+    )
+    throttle_time_ms: dict[int, int] = field(
+        default_factory=dict,
+        metadata=_by("api", "The throttle time of these answers, in milliseconds, by API."),
+    )
+    bytes_held: int = _count("Bytes of requests and answers that wait in the gate.")
+    reading_paused_total: int = _count("Pauses in reading from a client.")
 
     def throttled(self, key: int, wait_ms: int) -> None:
         """Count an answer that makes a client wait (throttle_time_ms)."""

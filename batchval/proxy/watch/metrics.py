@@ -2,10 +2,10 @@
 
     counters ── snapshot, on the event loop ──▶ families ── format, in a thread ──▶ text of /metrics
 
-The data path counts in plain integers and small dicts (a dataclass), so a request pays for an
-addition only. Labels come from closed sets: rules, reasons, policies. The topic, which clients
-could choose, is bounded: topics that the cluster or the settings know get a label, up to a number
-of them; all others share ``(other)``.
+The data path counts in plain integers and small dicts (``settings.options.Counters``, where each is
+declared with its text and label), so a request pays for an addition only. Labels come from closed
+sets: rules, reasons, policies. The topic, which clients could choose, is bounded: topics that the
+cluster or the settings know get a label, up to a number of them; all others share ``(other)``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
-from batchval.proxy.kit.end_reasons import explained
 from batchval.proxy.kit.topics import is_topic_name
 from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.clients import ClientTable, api_name
@@ -53,65 +52,7 @@ __all__ = [
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 PREFIX: Final = "batchval_gate"
-#: label of each dict of Counters
-_LABELS = {
-    "connections_closed": "reason",
-    "connections_refused_by": "reason",
-    "handshakes_failed": "reason",
-    "partitions_refused": "rule",
-    "partitions_observed": "rule",
-    "partitions_reported": "extra",
-    "answers_throttled": "api",
-    "requests_denied": "api",
-    "throttle_time_ms": "api",
-    "batches_by_path": "path",
-}
 _MOST_LABELS = 200
-
-_HELP = {
-    "connections_total": "Client connections that were accepted.",
-    "connections_open": "Open client connections.",
-    "connections_refused_total": "Connections refused: over a limit on connections, or while the "
-    "gate drains.",
-    "connections_refused_by": "Of these, by reason.",
-    "frames_evicted_total": "Connections closed over budget: their unfinished frame grew slowest.",
-    "answers_evicted_total": "Connections closed over budget: their client read no answers.",
-    "connections_closed": f"Connections that the gate ended, by reason. {explained()}",
-    "handshakes_total": "TLS handshakes with clients that succeeded.",
-    "handshakes_failed": "TLS handshakes with clients that failed, by reason, without probes that sent nothing.",
-    "upstream_failures_total": "Connections to brokers that failed.",
-    "requests_total": "Requests from clients.",
-    "request_bytes_total": "Bytes of requests from clients.",
-    "answers_total": "Answers from brokers.",
-    "answer_bytes_total": "Bytes of answers from brokers.",
-    "answers_throttled": "Produce and Fetch answers that throttle a client (quotas), by API.",
-    "throttle_time_ms": "The throttle time of these answers, in milliseconds, by API.",
-    "produce_requests_total": "Produce requests.",
-    "produce_partitions_total": "Partitions of produce requests: validated batches.",
-    "partitions_refused": "Batches that were refused, by the first rule that they broke.",
-    "partitions_observed": "Batches that broke a rule and were forwarded (observed), by the first one.",
-    "partitions_reported": "Batches accepted although an extra rule found a fault.",
-    "batches_by_path": "Batches accepted, by the path of their validation.",
-    "batches_converted_total": "Message sets of old clients that became batches of magic 2.",
-    "requests_answered_here_total": "Produce requests that were not sent to a broker.",
-    "requests_denied": "Requests that the settings deny (deny), by API.",
-    "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
-    "judged_in_threads_total": "Produce requests validated in a thread: they are large, have many "
-    "partitions, or cost much to validate.",
-    "refusals_repeated_total": "Batches refused without reading them: the same sender has sent "
-    "the same batch before.",
-    "requests_queued": "Produce requests that wait for a validating thread.",
-    "judging_cpu_seconds_total": "CPU time of validation in threads, in seconds.",
-    "requests_raised_total": "Requests of versions that Kafka 4 does not serve, raised to others.",
-    "fetches_unconverted_total": "Partitions of answers to old consumers with a batch that cannot be converted.",
-    "answers_streamed_total": "Answers of brokers streamed to clients before they were complete.",
-    "claims_tags_dropped_total": "Produce requests whose tags were removed.",
-    "claims_tags_added_total": "Batches whose claims were put into a tag.",
-    "claims_payloads_added_total": "Batches whose claims were put into their payload.",
-    "claims_payloads_dropped_total": "Batches whose claims were removed from their payload.",
-    "bytes_held": "Bytes of requests and answers that wait in the gate.",
-    "reading_paused_total": "Pauses in reading from a client.",
-}
 
 _CLAIMS_HELP = {
     "batches": "Batches whose claims were read.",
@@ -204,7 +145,7 @@ class GateMetrics:
     ) -> None:
         self.counters = counters
         self.topics = TopicCounts(topics, is_known)
-        self._names = [field.name for field in fields(counters)]
+        self._fields = fields(counters)
         self._version = version
         self.name_mode(mode)
         # of the process: they read /proc, so they are asked in the thread
@@ -242,11 +183,11 @@ class GateMetrics:
         return generate_latest(_Page([self._info, *map(_metric, families), *process]))
 
     def _families(self) -> Iterator[Family]:
-        for name in self._names:
-            value = getattr(self.counters, name)
-            text = _HELP.get(name, name.replace("_", " "))
+        for field in self._fields:
+            name, value = field.name, getattr(self.counters, field.name)
+            text = field.metadata.get("text", name.replace("_", " "))
             if isinstance(value, dict):
-                yield _by_label(name, text, value)
+                yield _by_label(name, text, field.metadata.get("label", "kind"), value)
             else:
                 kind: Literal["counter", "gauge"] = (
                     "counter" if name.endswith("_total") else "gauge"
@@ -306,8 +247,7 @@ def of_clients(clients: ClientTable) -> Iterator[Family]:
     yield Family("gauge", "clients_old", text, ("software",), clients.recent_old())
 
 
-def _by_label(name: str, text: str, values: dict[Any, float]) -> Family:
-    label = _LABELS.get(name, "kind")
+def _by_label(name: str, text: str, label: str, values: dict[Any, float]) -> Family:
     values = values.copy()  # a thread may add to it
     first = list(islice(values.items(), _MOST_LABELS))
     word = api_name if label == "api" else str

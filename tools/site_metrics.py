@@ -1,0 +1,75 @@
+"""Every metric of a gate with its labels and text, for the documentation site.
+
+    python -m tools.site_metrics [WORD]   print the metrics whose name or text has a word
+
+The site appends them to docs/reference/proxy/metrics.md, whose own tables explain what belongs
+together. A metric is declared where it is counted, or in ``Counters``; nothing repeats it here.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+__all__ = ["PAGE", "markdown", "metrics"]
+
+PAGE = "reference/proxy/metrics.md"
+
+#: A gate with everything that has metrics of its own.
+_SETTINGS: dict[str, Any] = {
+    "listeners": [{"address": "127.0.0.1:0"}],
+    "upstream": {"bootstrap": "127.0.0.1:2", "admin": {"mechanism": "NONE"}},
+    "topics": {
+        "policies": [
+            {
+                "match": "*",
+                "record_rules": {"schema_id": {"registry": "default"}},
+                "custom_rules": ["builtins:len"],
+            }
+        ]
+    },
+    "schema_registries": [{"url": "http://127.0.0.1:1"}],
+    "log": {"audit_file": "/dev/null"},
+    "quarantine": "quarantine",
+    "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}},
+}
+
+
+def metrics(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield (name with labels, text) of each metric. ``folder``: of the gate's state, empty."""
+    from batchval.proxy.life.assemble import RunningGate
+    from batchval.proxy.life.reloading import Reloader
+    from batchval.proxy.settings.loading import settings_from
+    from batchval.proxy.workers.pool import WorkerPool
+
+    gate = RunningGate(settings_from(_SETTINGS | {"state_directory": folder}))
+    gate.metrics.add(Reloader(gate, None, {}).families)
+    pool: Any = SimpleNamespace(serving=(), restarts_total=0, workers=())
+    gate.metrics.add(lambda: WorkerPool.families(pool))
+    yield "info{mode,version,python}", "What runs."
+    for family in gate.metrics.families():
+        labels = f"{{{','.join(family.labels)}}}" if family.labels else ""
+        yield f"{family.name}{'_total' if family.kind == 'counter' else ''}{labels}", family.text
+
+
+def markdown() -> str:
+    """Return the section that the site appends to the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [f"| `{name}` | {text} |" for name, text in sorted(metrics(folder))]
+    return "\n".join(["\n## All metrics\n", "| metric | text |", "|---|---|", *rows, ""])
+
+
+def main(words: list[str]) -> int:
+    """Print the metrics."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in sorted(metrics(folder)):
+            if all(word.lower() in f"{name} {text}".lower() for word in words):
+                print(f"{name}: {text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
