@@ -8,8 +8,8 @@ Four families:
   (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator, UnifiedLog.append).
 * ``S1`` and up: the extras of ``strict`` mode, for batches that Kafka itself would accept, or
   would answer with UNKNOWN_SERVER_ERROR.
-* ``L1`` to ``L17``: findings in a log at rest, in its segments and in Kafka's other files.
-* ``R1`` to ``R8``: record rules, which a topic's owner sets (batchval.record_rules).
+* ``L1`` and up: findings in a log at rest, in its segments and in Kafka's other files.
+* ``R1`` and up: record rules, which a topic's owner sets (batchval.record_rules).
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from typing import NamedTuple
 
 from batchval.errors import ErrorCode
 
-__all__ = ["EXTRAS", "EXTRA_IDS", "Rule", "by_number", "extras_of"]
+__all__ = [
+    "EXTRAS",
+    "EXTRA_IDS",
+    "FINDING_IDS",
+    "RECORD_RULE_IDS",
+    "Rule",
+    "by_number",
+    "extras_of",
+]
 
 
 class _Fact(NamedTuple):
@@ -35,8 +43,8 @@ _E = ErrorCode
 
 
 class Rule(Enum):
-    """One rule. ``number`` is what columns hold: 1-47 as they are, S1 and up from 51, L1-L17 as
-    71-87, R1-R8 as 91-98.
+    """One rule. ``number`` is what columns hold: 1-47 as they are, S1 and up from 51, L1 and
+    up from 71, R1 and up from 91.
     """
 
     # fmt: off
@@ -263,8 +271,10 @@ class Rule(Enum):
 
 
 EXTRAS: tuple[Rule, ...] = tuple(rule for rule in Rule if rule.is_extra)
-#: the ids of the extras, for messages: ``S1 to S10``
-EXTRA_IDS = f"{EXTRAS[0].id} to {EXTRAS[-1].id}"
+#: the ids of three families, for messages: ``S1 to S10``
+EXTRA_IDS, FINDING_IDS, RECORD_RULE_IDS = (
+    f"{letter}1 to {[rule.id for rule in Rule if rule.id[0] == letter][-1]}" for letter in "SLR"
+)
 
 _BY_NUMBER = {rule.number: rule for rule in Rule}
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from batchval.rule_texts import RULE_TEXTS  # noqa: E402
-from batchval.rules import Rule  # noqa: E402
+from batchval.rules import FINDING_IDS, RECORD_RULE_IDS, Rule  # noqa: E402
 
 HEAD = """\
 # The rules
@@ -60,7 +60,7 @@ FAMILIES = (
         "",
     ),
     (
-        "Findings at rest: L1 to L17",
+        f"Findings at rest: {FINDING_IDS}",
         "What only a whole log shows: its segments, and Kafka's other files. The code is the one\n"
         "that a log's reader would meet. The section below says what a broker does about it.\n"
         "L7 is also the answer to a batch of magic 3 whose claims were verified and are not true.\n"
@@ -68,7 +68,7 @@ FAMILIES = (
         "",
     ),
     (
-        "Record rules: R1 to R8",
+        f"Record rules: {RECORD_RULE_IDS}",
         "What a topic's owner asks of single records (`TopicPolicy.record_rules`). They are asked\n"
         "after all other rules but 40, in both modes: a batch that Kafka would refuse is refused\n"
         "with Kafka's rule. The batch's rule is that of its first record at fault; of one record\n"

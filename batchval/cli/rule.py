@@ -73,7 +73,7 @@ def _named(name: str) -> Rule:
     """Return the rule of an id or slug, in any case. Raises UsageError with the most similar
     one.
     """
-    from batchval.rules import EXTRA_IDS, Rule
+    from batchval.rules import EXTRA_IDS, FINDING_IDS, RECORD_RULE_IDS, Rule
 
     wanted = name.strip().lower()
     known = {word: rule for rule in Rule for word in (rule.id.lower(), rule.slug)}
@@ -83,7 +83,7 @@ def _named(name: str) -> Rule:
         slugs = [rule.slug for rule in Rule]
         raise click.UsageError(
             f"unknown rule {name!r}{nearest(wanted, slugs) or '.'} "
-            f"Expected an id (1 to 47, {EXTRA_IDS}, L1 to L17, R1 to R8) or a slug; "
+            f"Expected an id (1 to 47, {EXTRA_IDS}, {FINDING_IDS}, {RECORD_RULE_IDS}) or a slug; "
             "`batchval rule` lists them"
         )
     return found

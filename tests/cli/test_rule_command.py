@@ -12,6 +12,8 @@ from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
 
 Run = Callable[..., tuple[int, str, str]]
+#: the last id of each family
+LAST = {rule.id[0]: rule.id for rule in Rule}
 
 
 def words_of(text: str) -> str:
@@ -80,7 +82,8 @@ def test_json(run: Run) -> None:
         ("crc-mismach", "unknown rule 'crc-mismach', did you mean crc-mismatch? Expected an id"),
         (
             "99",
-            "unknown rule '99'. Expected an id (1 to 47, S1 to S10, L1 to L17, R1 to R8) or a slug",
+            "unknown rule '99'. Expected an id "
+            f"(1 to 47, S1 to {LAST['S']}, L1 to {LAST['L']}, R1 to {LAST['R']}) or a slug",
         ),
         ("", "unknown rule ''. Expected an id"),
     ],

@@ -48,8 +48,12 @@ def test_rules_have_the_cores_numbers(rule: Rule) -> None:
 
 
 def test_rules_that_the_core_does_not_name() -> None:
-    """Nothing in the core answers with these: 17 cannot happen, 20 is gone."""
-    assert {r.id for r in Rule if r.name not in LAYOUT} == {"17", "20"}
+    """Nothing in the core answers with these: 17 cannot happen, 20 is gone. Findings above L7 need
+    more than one segment, and no native file names them.
+    """
+    unnamed = {r.id for r in Rule if r.name not in LAYOUT}
+    findings = {r.id for r in Rule if r.id[0] == "L" and r.number > Rule.L7.number}
+    assert unnamed - findings == {"17", "20"}
     assert by_number(0) is None
 
 
