@@ -20,11 +20,6 @@ from batchval.named_files import check_outputs
 if TYPE_CHECKING:
     from batchval.perf.consume import Outcome, Sample
 
-_INSTEAD = {
-    "--broker-list": "--bootstrap-server",
-    "--messages": "--num-records",
-    "--consumer.config": "--command-config",
-}
 _say = partial(perf_options.say, "consume")
 
 
@@ -105,24 +100,14 @@ _say = partial(perf_options.say, "consume")
     help="Format of times: Kafka's default, or ISO 8601 with the offset from UTC.",
 )
 @perf_options.print_metrics_option
-@click.option(
-    "--command-property",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Consumer property. Can be repeated.",
+@perf_options.properties_options(
+    "the consumers", "Consumer property. Can be repeated.", metavar="KEY=VALUE", files=False
 )
-@click.option(
-    "--command-config", type=FILE, metavar="FILE", help="File with properties of the consumers."
-)
-@perf_options.output_option
-@perf_options.result_option
-@perf_options.report_option
-@click.option("--messages", type=click.IntRange(1, LONG), help="Deprecated: use --num-records.")
+@perf_options.result_options
 @perf_options.broker_list_option
+@perf_options.deprecated_option("--messages", "--num-records", type=click.IntRange(1, LONG))
 @click.option("--num-fetch-threads", type=int, help="Deprecated, without effect: use --threads.")
-@click.option(
-    "--consumer.config", "consumer_config", type=FILE, help="Deprecated: use --command-config."
-)
+@perf_options.deprecated_option("--consumer.config", "--command-config", type=FILE)
 def command(**arguments: Any) -> int:
     """Read records with several consumers of one group and print rates in the rows of Kafka's own
     tool.
@@ -135,7 +120,7 @@ def command(**arguments: Any) -> int:
     from batchval.perf.consume import ConsumeError
     from batchval.perf.properties import check_servers
 
-    perf_options.take_deprecated("consume", arguments, _INSTEAD)
+    arguments = perf_options.renamed("consume", arguments)
     if arguments["num_fetch_threads"] is not None:
         _say("--num-fetch-threads is deprecated and has no effect, use --threads instead")
     bootstrap, topic, include = (
@@ -226,9 +211,7 @@ def _run(arguments: Mapping[str, Any]) -> int:
     if arguments["print_metrics"]:
         for thread, metrics in enumerate(outcome.metrics):
             perf_options.print_metrics(thread, metrics, err=arguments["as_json"])
-    if outcome.summary is not None and (
-        arguments["output"] or arguments["report"] or arguments["as_json"]
-    ):
+    if outcome.summary is not None and _kept(arguments):
         _keep(arguments, threads, client.version, outcome)
     if outcome.interrupted:
         _say("interrupted")
@@ -283,7 +266,11 @@ def _keep(arguments: Mapping[str, Any], threads: int, version: str, outcome: Out
         histogram=None,
     )
     result.versions["client"] = version
-    perf_options.keep(arguments, result)
+    _kept(arguments).keep(result)
+
+
+def _kept(arguments: Mapping[str, Any]) -> perf_options.Kept:
+    return perf_options.Kept(arguments["output"], arguments["as_json"], arguments["report"])
 
 
 def _properties(arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -1,10 +1,17 @@
-"""Options, deprecated options and final output that ``perf produce`` and ``perf consume`` share."""
+"""Options, deprecated options and final output of the perf commands, each declared once.
+
+bootstrap_option, client_option, properties_options    which cluster, which client, its settings
+result_options                                         what becomes of the result, see ``Kept``
+deprecated_option                                      Kafka's older names, see ``renamed``
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,19 +25,21 @@ if TYPE_CHECKING:
 __all__ = [
     "INT",
     "LONG",
+    "Kept",
     "bootstrap_option",
     "broker_list_option",
     "client_option",
-    "keep",
+    "deprecated_option",
     "latency_unit_option",
     "output_option",
     "print_metrics",
     "print_metrics_option",
     "print_result",
-    "report_option",
-    "result_option",
+    "properties_options",
+    "renamed",
+    "reporting_interval_option",
+    "result_options",
     "say",
-    "take_deprecated",
 ]
 
 INT = 2**31 - 1
@@ -43,10 +52,57 @@ def bootstrap_option(command: F) -> F:
     )(command)
 
 
+class _Deprecated(click.Option):
+    """An older name of the option ``instead``."""
+
+    def __init__(self, *args: Any, instead: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.instead = instead
+
+
+def deprecated_option(old: str, instead: str, **more: Any) -> Callable[[F], F]:
+    """Return an option whose values ``renamed`` gives to the option ``instead``."""
+    name = old[2:].replace("-", "_").replace(".", "_")
+    text = f"Deprecated: use {instead}."
+    return click.option(old, name, cls=_Deprecated, instead=instead, help=text, **more)
+
+
 def broker_list_option(command: F) -> F:
+    return deprecated_option("--broker-list", "--bootstrap-server", metavar="HOST:PORT,…")(command)
+
+
+def properties_options(
+    of: str, property_help: str, *, metavar: str = "NAME=VALUE", files: bool = True
+) -> Callable[[F], F]:
+    """Return the options --command-config and --command-property. ``of``: whose properties;
+    ``files``: more than one file is allowed.
+    """
+
+    def both(command: F) -> F:
+        of_property = click.option(
+            "--command-property", multiple=True, metavar=metavar, help=property_help
+        )
+        of_file = click.option(
+            "--command-config",
+            type=FILE,
+            multiple=files,
+            metavar="FILE",
+            help=f"File with properties of {of}, by Kafka's names.",
+        )
+        return of_file(of_property(command))
+
+    return both
+
+
+def reporting_interval_option(help: str) -> Callable[[F], F]:
     return click.option(
-        "--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server."
-    )(command)
+        "--reporting-interval",
+        type=click.IntRange(1, INT),
+        default=5000,
+        show_default=True,
+        metavar="MS",
+        help=help,
+    )
 
 
 def client_option(does: str) -> Callable[[F], F]:
@@ -88,19 +144,41 @@ def output_option(command: F) -> F:
     )(command)
 
 
-def result_option(command: F) -> F:
-    return click.option(
+def result_options(command: F) -> F:
+    """Add the options of ``Kept``."""
+    report = click.option(
+        "--report", type=FILE, metavar="FILE.html", help="HTML page for the result."
+    )
+    as_json = click.option(
         "--json",
         "as_json",
         is_flag=True,
         help="JSON result on standard output, text lines on stderr.",
-    )(command)
+    )
+    return output_option(as_json(report(command)))
 
 
-def report_option(command: F) -> F:
-    return click.option(
-        "--report", type=FILE, metavar="FILE.html", help="HTML page for the result."
-    )(command)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What becomes of a result: --output, --json and --report."""
+
+    output: Path | None
+    as_json: bool
+    report: Path | None
+
+    def __bool__(self) -> bool:
+        return self.as_json or self.output is not None or self.report is not None
+
+    def keep(self, result: Result) -> None:
+        """Write and print a result."""
+        if self.output is not None:
+            result.write(self.output)
+        if self.as_json:
+            print_result(result)
+        if self.report is not None:
+            from batchval.perf.result_report import write
+
+            write(self.report, [("this run", result)])
 
 
 def say(tool: str, line: str) -> None:
@@ -109,32 +187,22 @@ def say(tool: str, line: str) -> None:
     click.echo(" ".join(f"batchval perf {tool}: {line}".split()), err=True)
 
 
-def take_deprecated(tool: str, arguments: dict[str, Any], instead: Mapping[str, str]) -> None:
-    """Copy values of Kafka's deprecated options to the new ones and print a warning. The new option
-    wins; an option with several values gets all.
+def renamed(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the running command with the values of deprecated options at their
+    new names, and print a warning for each. The new option wins; an option with several values gets
+    all.
     """
-    for old, new in instead.items():
-        of, to = (flag[2:].replace("-", "_").replace(".", "_") for flag in (old, new))
-        if not arguments[of]:
+    found = dict(arguments)
+    for option in click.get_current_context().command.params:
+        if not isinstance(option, _Deprecated):
             continue
-        say(tool, f"{old} is deprecated, use {new} instead")
-        arguments[to] = (
-            arguments[of] + arguments[to]
-            if isinstance(arguments[to], tuple)
-            else arguments[to] or arguments[of]
-        )
-
-
-def keep(arguments: Mapping[str, Any], result: Result) -> None:
-    """Write and print a result as --output, --json and --report ask."""
-    if arguments["output"] is not None:
-        result.write(arguments["output"])
-    if arguments["as_json"]:
-        print_result(result)
-    if arguments["report"] is not None:
-        from batchval.perf.result_report import write
-
-        write(arguments["report"], [("this run", result)])
+        value = found.pop(str(option.name))
+        if not value:
+            continue
+        say(tool, f"{option.opts[0]} is deprecated, use {option.instead} instead")
+        to = option.instead[2:].replace("-", "_")
+        found[to] = value + found[to] if isinstance(found[to], tuple) else found[to] or value
+    return found
 
 
 def print_result(result: Result) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,13 @@ from batchval.cli.perf_options import INT, LONG
 from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from batchval.perf.clients.producers import ClientChoice
     from batchval.perf.produce import ProduceRun
     from batchval.perf.producer_lines import Window
     from batchval.perf.tally import Tally
 
-_INSTEAD = {
-    "--broker-list": "--bootstrap-server",
-    "--producer-props": "--command-property",
-    "--producer.config": "--command-config",
-}
 _say = partial(perf_options.say, "produce")
 
 
@@ -46,6 +45,66 @@ class _WithProps(Command):
                 taking = ""
             found.append(arg)
         return super().parse_args(ctx, found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The options of the command, without the deprecated ones."""
+
+    topic: str
+    bootstrap_server: str | None
+    num_records: int | None
+    duration: float | None
+    record_size: int | None
+    payload_file: Path | None
+    payload_delimiter: str
+    payload_monotonic: bool
+    seed: int
+    throughput: float
+    threads: int
+    warmup_records: int
+    partition: int | None
+    partitioner: str
+    acks: str | None
+    max_in_flight: int | None
+    compression_type: str | None
+    idempotence: bool | None
+    transactional_id: str | None
+    transaction_duration_ms: int | None
+    claims: str
+    client: str
+    command_config: tuple[Path, ...]
+    command_property: tuple[str, ...]
+    reporting_interval: int
+    latency_unit: str
+    calibrate: bool
+    print_metrics: bool
+    output: Path | None
+    as_json: bool
+    report: Path | None
+    histogram_file: Path | None
+
+    @property
+    def client_choice(self) -> ClientChoice:
+        """Return what the producers are opened with."""
+        from batchval.perf.clients.producers import ClientChoice
+
+        return ClientChoice(
+            self.client,
+            self.topic,
+            threads=self.threads,
+            partition=self.partition,
+            partitioner=self.partitioner,
+            claims=self.claims,
+            transactional_id=self.transactional_id,
+        )
+
+
+#: What a result says of its run. Not the properties as they are: passwords are among them.
+_SETTINGS = (
+    "topic", "num_records", "duration", "record_size", "payload_monotonic", "throughput", "threads",
+    "warmup_records", "partition", "partitioner", "claims", "transaction_duration_ms", "seed",
+)  # fmt: skip
 
 
 @click.command(
@@ -150,23 +209,8 @@ class _WithProps(Command):
     help="Claims to attach to batches.",
 )
 @perf_options.client_option("sends")
-@click.option(
-    "--command-config",
-    type=FILE,
-    multiple=True,
-    metavar="FILE",
-    help="File with properties of the producers, by Kafka's names.",
-)
-@click.option(
-    "--command-property",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Producer properties, one or more.",
-)
-@click.option(
-    "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
-    help="Time between lines, in milliseconds.",
-)  # fmt: skip
+@perf_options.properties_options("the producers", "Producer properties, one or more.")
+@perf_options.reporting_interval_option("Time between lines, in milliseconds.")
 @perf_options.latency_unit_option
 @click.option(
     "--calibrate",
@@ -177,8 +221,7 @@ class _WithProps(Command):
     ),
 )
 @perf_options.print_metrics_option
-@perf_options.output_option
-@perf_options.result_option
+@perf_options.result_options
 @click.option(
     "--histogram",
     "histogram_file",
@@ -186,21 +229,11 @@ class _WithProps(Command):
     metavar="FILE",
     help="File for the latencies as an HdrHistogram log.",
 )
-@perf_options.report_option
 @perf_options.broker_list_option
-@click.option(
-    "--producer-props",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Deprecated: use --command-property.",
+@perf_options.deprecated_option(
+    "--producer-props", "--command-property", multiple=True, metavar="NAME=VALUE"
 )
-@click.option(
-    "--producer.config",
-    "producer_config",
-    type=FILE,
-    multiple=True,
-    help="Deprecated: use --command-config.",
-)
+@perf_options.deprecated_option("--producer.config", "--command-config", type=FILE, multiple=True)
 def command(**arguments: Any) -> int:
     """Send records and print rates and latencies in the lines of Kafka's own tool, in microseconds.
 
@@ -211,140 +244,139 @@ def command(**arguments: Any) -> int:
     from batchval.perf import properties
     from batchval.perf.produce import ProduceError
 
-    perf_options.take_deprecated("produce", arguments, _INSTEAD)
-    _check(arguments)
-    found = properties.gathered(arguments["command_config"], arguments["command_property"])
-    _flags(arguments, found)
+    options = _Options(**perf_options.renamed("produce", arguments))
+    _check(options)
+    found = properties.gathered(options.command_config, options.command_property)
+    options, found = _settled(options, found)
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
     properties.check_servers(found["bootstrap.servers"])
-    check_outputs(arguments["output"], arguments["histogram_file"], arguments["report"])
+    check_outputs(options.output, options.histogram_file, options.report)
     try:
-        return _run(arguments, found)
+        return _run(options, found)
     except ProduceError as error:
         _say(str(error))
         return UNREADABLE
 
 
-def _check(arguments: dict[str, Any]) -> None:
+def _check(options: _Options) -> None:
     """Check the options against each other. Raises UsageError."""
-    if arguments["num_records"] is None and arguments["duration"] is None:
+    if options.num_records is None and options.duration is None:
         raise click.UsageError("Missing option '--num-records' or '--duration'.")
     payloads = [
-        arguments["record_size"] is not None,
-        arguments["payload_file"] is not None,
-        arguments["payload_monotonic"],
+        options.record_size is not None,
+        options.payload_file is not None,
+        options.payload_monotonic,
     ]
     if sum(payloads) != 1:
         raise click.UsageError(
             "Give one of '--record-size', '--payload-file' and '--payload-monotonic'."
         )
-    if arguments["duration"] is not None and not arguments["duration"] > 0:
+    if options.duration is not None and not options.duration > 0:
+        raise click.UsageError(f"invalid --duration {options.duration}: expected seconds above 0")
+    if not (options.throughput == -1 or options.throughput > 0):
         raise click.UsageError(
-            f"invalid --duration {arguments['duration']}: expected seconds above 0"
+            f"invalid --throughput {options.throughput}: expected a number above 0, or -1"
         )
-    if not (arguments["throughput"] == -1 or arguments["throughput"] > 0):
-        raise click.UsageError(
-            f"invalid --throughput {arguments['throughput']}: expected a number above 0, or -1"
-        )
-    if (
-        arguments["num_records"] is not None
-        and arguments["warmup_records"] >= arguments["num_records"]
-    ):
+    if options.num_records is not None and options.warmup_records >= options.num_records:
         raise click.UsageError("--warmup-records must be less than --num-records.")
-    if arguments["claims"] != "none" and arguments["client"] != "batchval":
-        raise click.UsageError(f"--claims {arguments['claims']} needs --client batchval.")
-    if arguments["partition"] is not None and arguments["partitioner"] != "default":
+    if options.claims != "none" and options.client != "batchval":
+        raise click.UsageError(f"--claims {options.claims} needs --client batchval.")
+    if options.partition is not None and options.partitioner != "default":
         raise click.UsageError("--partition cannot be combined with --partitioner: use one of them")
-    if arguments["transaction_duration_ms"] is not None and arguments["transactional_id"] is None:
-        arguments["transactional_id"] = f"perf-producer-{time.time_ns():x}"
 
 
-def _flags(arguments: dict[str, Any], found: dict[str, str]) -> None:
-    """Write the flags into the properties, which they replace, and set the options that follow from
-    both.
+def _settled(options: _Options, properties: Mapping[str, str]) -> tuple[_Options, dict[str, str]]:
+    """Return the properties with the options, which replace them, and the options with what follows
+    from both. Raises UsageError.
     """
+    named = options.transactional_id
+    if options.transaction_duration_ms is not None and named is None:
+        named = f"perf-producer-{time.time_ns():x}"
     flags = {
-        "bootstrap.servers": arguments["bootstrap_server"],
-        "acks": arguments["acks"],
-        "max.in.flight.requests.per.connection": arguments["max_in_flight"],
-        "compression.type": arguments["compression_type"],
-        "transactional.id": arguments["transactional_id"],
+        "bootstrap.servers": options.bootstrap_server,
+        "acks": options.acks,
+        "max.in.flight.requests.per.connection": options.max_in_flight,
+        "compression.type": options.compression_type,
+        "transactional.id": named,
     }
-    found |= {name: str(value) for name, value in flags.items() if value is not None}
-    if arguments["idempotence"] is not None:
-        found["enable.idempotence"] = str(arguments["idempotence"]).lower()
+    found = {**properties, **{name: str(flag) for name, flag in flags.items() if flag is not None}}
+    if options.idempotence is not None:
+        found["enable.idempotence"] = str(options.idempotence).lower()
     transactional = "transactional.id" in found
-    arguments["transactional_id"] = found.get("transactional.id")
-    if transactional and arguments["transaction_duration_ms"] is None:
-        arguments["transaction_duration_ms"] = 3000
+    duration_ms = options.transaction_duration_ms
+    if transactional and duration_ms is None:
+        duration_ms = 3000
     cap = found.setdefault("max.in.flight.requests.per.connection", "5")
     possible = found.setdefault("acks", "all") in {"all", "-1"} and cap.isdigit() and int(cap) <= 5
     wanted = found.setdefault("enable.idempotence", str(possible).lower()).lower() == "true"
     if (wanted or transactional) and not possible:
         what = "transactions need" if transactional else "idempotence needs"
         raise click.UsageError(f"{what} --acks all and --max-in-flight of at most 5.")
+    settled = replace(
+        options,
+        transactional_id=found.get("transactional.id"),
+        transaction_duration_ms=duration_ms,
+    )
+    return settled, found
 
 
-def _payloads(arguments: dict[str, Any], found: dict[str, str]) -> Any:
+def _payloads(options: _Options, found: Mapping[str, str]) -> Any:
     """Return a factory of one thread's values. Validates the options of all threads first."""
     from batchval.perf.payloads import FilePayloads, Letters, Monotonic, Payloads, parts_of
 
     for name, usual in (("max.request.size", "1048576"), ("buffer.memory", "33554432")):
         limit = found.get(name, usual)
-        if (
-            arguments["record_size"] is not None
-            and limit.isdigit()
-            and arguments["record_size"] > int(limit)
-        ):
+        if options.record_size is not None and limit.isdigit() and options.record_size > int(limit):
             raise click.UsageError(
-                f"--record-size {arguments['record_size']} is above {name}, which is {limit}."
+                f"--record-size {options.record_size} is above {name}, which is {limit}."
             )
     compressed = found.get("compression.type", "none").lower() != "none"
     parts = (
         []
-        if arguments["payload_file"] is None
-        else parts_of(arguments["payload_file"], arguments["payload_delimiter"])
+        if options.payload_file is None
+        else parts_of(options.payload_file, options.payload_delimiter)
     )
 
     def make(thread: int) -> Payloads:
-        seed = arguments["seed"] * 1024 + thread
+        seed = options.seed * 1024 + thread
         if parts:
             return FilePayloads(parts, seed=seed)
-        if arguments["payload_monotonic"]:
-            return Monotonic(thread, arguments["threads"])
-        return Letters(arguments["record_size"], many=compressed, seed=seed)
+        if options.payload_monotonic:
+            return Monotonic(thread, options.threads)
+        assert options.record_size is not None  # _check
+        return Letters(options.record_size, many=compressed, seed=seed)
 
     return make
 
 
-def _run(arguments: dict[str, Any], found: dict[str, str]) -> int:
+def _run(options: _Options, found: Mapping[str, str]) -> int:
     from batchval.cli.output import ProgressLine, how_far
     from batchval.perf.clients import producers
     from batchval.perf.produce import ProduceRun, ProduceSettings
     from batchval.perf.producer_lines import details, interval_line
 
-    unit = arguments["latency_unit"]
-    client = producers.open_client(arguments, found, _say)
+    unit = options.latency_unit
+    client = producers.open_client(options.client_choice, found, _say)
     settings = ProduceSettings(
-        num_records=arguments["num_records"],
-        duration_s=arguments["duration"],
-        throughput=arguments["throughput"],
-        warmup_records=arguments["warmup_records"],
-        threads=arguments["threads"],
-        reporting_interval_ms=arguments["reporting_interval"],
-        transaction_duration_ms=arguments["transaction_duration_ms"],
+        num_records=options.num_records,
+        duration_s=options.duration,
+        throughput=options.throughput,
+        warmup_records=options.warmup_records,
+        threads=options.threads,
+        reporting_interval_ms=options.reporting_interval,
+        transaction_duration_ms=options.transaction_duration_ms,
     )
 
     line = ProgressLine()
 
     def interval(window: Window, _: Mapping[str, Any]) -> None:
-        line.echo(interval_line(window, unit), err=arguments["as_json"])
+        line.echo(interval_line(window, unit), err=options.as_json)
 
     def far(acked: int, seconds: float) -> None:
-        line.show(how_far(acked, arguments["num_records"], seconds, arguments["duration"]))
+        line.show(how_far(acked, options.num_records, seconds, options.duration))
 
-    make_payloads = _payloads(arguments, found)
+    make_payloads = _payloads(options, found)
     run = ProduceRun(settings, client.make, make_payloads, interval, client.new_loop)
     run.on_progress = far if line.watched else None
     begin = time.time()
@@ -362,21 +394,19 @@ def _run(arguments: dict[str, Any], found: dict[str, str]) -> int:
         for text in details(run, total):
             click.echo(text, err=True)
     calibration = None
-    if arguments["calibrate"] and error is None and not run.interrupted:
-        calibration = _calibrated(arguments, found, run, make_payloads)
+    if options.calibrate and error is None and not run.interrupted:
+        calibration = _calibrated(options, found, run, make_payloads)
     for text in _lines(run, total, unit):
-        click.echo(text, err=arguments["as_json"])
-    if arguments["print_metrics"]:
+        click.echo(text, err=options.as_json)
+    if options.print_metrics:
         for worker in run.workers:
-            perf_options.print_metrics(
-                worker.number, worker.client.metrics(), err=arguments["as_json"]
-            )
-    _files(arguments, found, client.version, run, total, begin, calibration)
+            perf_options.print_metrics(worker.number, worker.client.metrics(), err=options.as_json)
+    _files(options, found, client.version, run, total, begin, calibration)
     return _verdict(run, total, error)
 
 
 def _calibrated(
-    arguments: dict[str, Any], found: dict[str, str], run: ProduceRun, make_payloads: Any
+    options: _Options, found: Mapping[str, str], run: ProduceRun, make_payloads: Any
 ) -> dict[str, Any] | None:
     """Run once more at a broker of known delay, print what that shows, and return it for the
     result.
@@ -387,7 +417,9 @@ def _calibrated(
     from batchval.perf.producer_lines import calibration_lines
 
     def open_at(bootstrap: str) -> Any:
-        return producers.open_client(arguments, calibrate.plain(found, bootstrap), lambda _: None)
+        return producers.open_client(
+            options.client_choice, calibrate.plain(found, bootstrap), lambda _: None
+        )
 
     try:
         measured = calibrate.calibrate(run, open_at, make_payloads, calibrate.delay_like(run))
@@ -412,8 +444,8 @@ def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
 
 
 def _files(
-    arguments: dict[str, Any],
-    found: dict[str, str],
+    options: _Options,
+    found: Mapping[str, str],
     version: str,
     run: ProduceRun,
     total: Tally,
@@ -424,7 +456,7 @@ def _files(
     from batchval.perf.results import Result, hdr_log
 
     steady = run.steady()
-    if arguments["histogram_file"] is not None:
+    if options.histogram_file is not None:
         seen = total if steady is None else steady
         length = seen.elapsed_ns / 1e9
         start = (seen.begin_ns - total.begin_ns) / 1e9
@@ -437,26 +469,10 @@ def _files(
             )
             if histogram is not None and histogram.count
         ]
-        write_text(arguments["histogram_file"], hdr_log(parts, begin))
-    if arguments["output"] is None and arguments["report"] is None and not arguments["as_json"]:
+        write_text(options.histogram_file, hdr_log(parts, begin))
+    kept = perf_options.Kept(options.output, options.as_json, options.report)
+    if not kept:
         return
-    flags = [
-        "topic",
-        "num_records",
-        "duration",
-        "record_size",
-        "payload_monotonic",
-        "throughput",
-        "threads",
-    ]
-    flags += [
-        "warmup_records",
-        "partition",
-        "partitioner",
-        "claims",
-        "transaction_duration_ms",
-        "seed",
-    ]
     each, over_all, sampled = run.in_flight()
     totals = {
         **total.as_json(),
@@ -470,10 +486,10 @@ def _files(
         if steady is None
         else steady.as_json() | {"histogram": steady.headline.to_json()},
     }
-    settings = {name: arguments[name] for name in flags} | {"properties": shown(found)}
+    settings = {name: getattr(options, name) for name in _SETTINGS} | {"properties": shown(found)}
     result = Result(
         "produce",
-        arguments["client"],
+        options.client,
         settings,
         totals,
         run.intervals,
@@ -483,7 +499,7 @@ def _files(
         calibration=calibration,
     )
     result.versions["client"] = version
-    perf_options.keep(arguments, result)
+    kept.keep(result)
 
 
 def _verdict(run: ProduceRun, total: Tally, error: BaseException | None) -> int:

@@ -4,7 +4,7 @@ consumer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,30 +38,13 @@ _say = partial(perf_options.say, "roundtrip")
     "--workload", type=FILE, metavar="FILE", required=True, help="Topics, rates and sizes, in YAML."
 )
 @perf_options.client_option("sends and reads")
-@click.option(
-    "--command-config",
-    type=FILE,
-    multiple=True,
-    metavar="FILE",
-    help="File with properties of all clients, by Kafka's names.",
-)
-@click.option(
-    "--command-property",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Property of all clients. Can be repeated.",
-)
+@perf_options.properties_options("all clients", "Property of all clients. Can be repeated.")
 @click.option(
     "--timeout", type=click.IntRange(0, INT), default=10_000, show_default=True, metavar="MS",
     help="Longest time that a consumer waits for missing records.",
 )  # fmt: skip
-@click.option(
-    "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
-    help="Time between lines on stderr, in milliseconds.",
-)  # fmt: skip
-@perf_options.output_option
-@perf_options.result_option
-@perf_options.report_option
+@perf_options.reporting_interval_option("Time between lines on stderr, in milliseconds.")
+@perf_options.result_options
 def command(**options: Any) -> int:
     """Produce and consume the topics of a workload, and print two latencies for each: from the time
     at which the schedule intended a record to its acknowledgement, and to the time at which a
@@ -102,7 +85,7 @@ def command(**options: Any) -> int:
         return UNREADABLE
 
 
-def _run(options: dict[str, Any], workload: Workload, opened: OpenClients) -> int:
+def _run(options: Mapping[str, Any], workload: Workload, opened: OpenClients) -> int:
     from batchval.perf.producer_lines import interval_line
     from batchval.perf.roundtrip import RoundtripRun, partitions_of
 
@@ -152,7 +135,7 @@ def _line(figures: Figures) -> str:
 
 
 def _keep(
-    options: dict[str, Any], opened: OpenClients, workload: Workload, run: RoundtripRun
+    options: Mapping[str, Any], opened: OpenClients, workload: Workload, run: RoundtripRun
 ) -> None:
     from batchval.perf.properties import shown
     from batchval.perf.results import Result
@@ -177,7 +160,11 @@ def _keep(
         "roundtrip", options["client"], settings, totals, run.intervals, None, read.histogram
     )
     result.versions["client"] = opened.version
-    perf_options.keep(options, result)
+    _kept(options).keep(result)
+
+
+def _kept(options: Mapping[str, Any]) -> perf_options.Kept:
+    return perf_options.Kept(options["output"], options["as_json"], options["report"])
 
 
 def _totals(figures: Figures) -> dict[str, Any]:

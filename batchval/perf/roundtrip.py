@@ -806,10 +806,10 @@ def open_clients(
         for name in common:
             if name not in PRODUCER and name not in CONSUMER and name not in SECURITY:
                 say(f"{name}: the own clients have no such setting, it is not used")
-    choice: dict[str, Any] = {"client": client, "claims": "none", "partitioner": "default"}
-    choice |= {"threads": workload.clients, "transactional_id": None, "partition": None}
     opened = {
-        topic.name: producers.open_client(choice | {"topic": topic.name}, producer, lambda _: None)
+        topic.name: producers.open_client(
+            producers.ClientChoice(client, topic.name, workload.clients), producer, lambda _: None
+        )
         for topic in workload.topics
     }
     first = opened[workload.topics[0].name]

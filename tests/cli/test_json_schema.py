@@ -286,9 +286,9 @@ def result(kind: str) -> Result:
 @pytest.mark.parametrize("kind", ["produce", "consume"])
 def test_perf(run: Run, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Print a result with merge, which needs no broker, as produce and consume do."""
-    from batchval.cli.perf_options import keep
+    from batchval.cli.perf_options import Kept
 
-    keep({"output": tmp_path / "a.json", "as_json": True, "report": None}, result(kind))
+    Kept(output=tmp_path / "a.json", as_json=True, report=None).keep(result(kind))
     compared("perf produce", lines(capsys.readouterr().out), "result")
     result(kind).write(tmp_path / "b.json")
     files = (tmp_path / "a.json", tmp_path / "b.json")

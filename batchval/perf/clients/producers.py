@@ -5,14 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from batchval.perf import properties
 from batchval.perf.produce import PerfProducer, ProduceError
 from batchval.perf.properties import PropertyError
 from batchval.report.units import printable
 
-__all__ = ["OpenClient", "open_client"]
+__all__ = ["ClientChoice", "OpenClient", "open_client"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientChoice:
+    """Which client, and what its producers need besides their properties."""
+
+    client: str
+    topic: str
+    threads: int
+    partition: int | None = None
+    partitioner: str = "default"
+    claims: str = "none"
+    transactional_id: str | None = None
+
+    def transactional_id_of(self, thread: int) -> str | None:
+        """Return a thread's transactional id: each producer needs its own."""
+        if not self.transactional_id:
+            return None
+        return self.transactional_id if self.threads == 1 else f"{self.transactional_id}-{thread}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +43,17 @@ class OpenClient:
 
 
 def open_client(
-    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
     """Return the function that opens the client of --client, with the properties ``found``.
 
     Raises ProduceError, PropertyError.
     """
-    return (_librdkafka if arguments["client"] == "librdkafka" else _own)(arguments, found, say)
+    return (_librdkafka if choice.client == "librdkafka" else _own)(choice, found, say)
 
 
 def _librdkafka(
-    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
     try:
         from batchval.perf.clients.rdkafka import RdkafkaProducer, version
@@ -46,32 +64,24 @@ def _librdkafka(
             "confluent-kafka is not installed: pip install 'batchval[perf]'"
         ) from None
     config = properties.rdkafka(found)
-    if arguments["partitioner"] == "murmur2":
+    if choice.partitioner == "murmur2":
         config["partitioner"] = "murmur2_random"
 
     def make(thread: int) -> PerfProducer:
         own = dict(config)
-        if arguments["transactional_id"]:
-            own["transactional.id"] = _of_thread(arguments, thread)
+        if (name := choice.transactional_id_of(thread)) is not None:
+            own["transactional.id"] = name
         return RdkafkaProducer(
             own,
-            arguments["topic"],
-            partition=arguments["partition"],
-            round_robin=arguments["partitioner"] == "round_robin",
+            choice.topic,
+            partition=choice.partition,
+            round_robin=choice.partitioner == "round_robin",
         )
 
     return OpenClient(make, version(), asyncio.new_event_loop)
 
 
-def _of_thread(arguments: Mapping[str, Any], thread: int) -> str:
-    """Return a thread's transactional id: each producer needs its own."""
-    name: str = arguments["transactional_id"]
-    return name if arguments["threads"] == 1 else f"{name}-{thread}"
-
-
-def _own(
-    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
-) -> OpenClient:
+def _own(choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     from importlib.metadata import PackageNotFoundError, version
 
     from batchval.network.loops import loop_factory
@@ -82,15 +92,12 @@ def _own(
     options, security, unknown = properties.producer_options(found)
     for name in unknown:
         say(f"{printable(name)}: batchval's client has no such setting, it is ignored")
-    settings = options | {name: arguments[name] for name in ("claims", "partitioner")}
+    settings = options | {"claims": choice.claims, "partitioner": choice.partitioner}
     settings["security"] = Security.from_properties(security)
 
     def of(thread: int) -> ProducerOptions:
-        own = (
-            {"transactional_id": _of_thread(arguments, thread)}
-            if arguments["transactional_id"]
-            else {}
-        )
+        name = choice.transactional_id_of(thread)
+        own = {} if name is None else {"transactional_id": name}
         try:
             return ProducerOptions(**settings | own)
         except ValueError as error:
@@ -104,9 +111,9 @@ def _own(
     return OpenClient(
         lambda thread: OwnProducer(
             of(thread),
-            arguments["topic"],
-            partition=arguments["partition"],
-            is_alone=arguments["threads"] == 1,
+            choice.topic,
+            partition=choice.partition,
+            is_alone=choice.threads == 1,
         ),
         f"batchval {installed}",
         loop_factory(),

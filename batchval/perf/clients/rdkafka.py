@@ -618,7 +618,11 @@ _READER_DEFAULTS: Final = {
     "enable.auto.commit": False,
     "group.id": "perf-roundtrip",
 }
-_READER_PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+_READER_PASSING: Final = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+}
 
 
 class RdkafkaReader:
