@@ -13,7 +13,7 @@ import pytest
 
 from batchval.cli.runner import RuleScore, Runner, Score, run
 from conformance import scores
-from conformance.scores import DATA, IMPLEMENTATIONS, REPORT, main, page
+from conformance.scores import IMPLEMENTATIONS, REPORT, main
 from fixtures import batchval_fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,9 +94,8 @@ def test_a_codec_that_is_missing_scores_nothing(monkeypatch: pytest.MonkeyPatch)
         one.command()
 
 
-def test_the_page_of_scores_is_that_of_the_report() -> None:
-    report = json.loads(DATA.read_text("utf-8"))
-    assert REPORT.read_text("utf-8") == page(report)
-    assert [(one["name"], one["version"]) for one in report["scores"]] == [
-        (one.name, one.version) for one in IMPLEMENTATIONS
-    ]
+def test_the_page_has_the_score_of_each_implementation() -> None:
+    rows = [line for line in REPORT.read_text("utf-8").splitlines() if line.startswith("| ")]
+    for one in IMPLEMENTATIONS:
+        row = f"| {one.name} {one.version} | {one.language} | {one.profile} | "
+        assert sum(line.startswith(row) for line in rows) == 1, row
