@@ -1,14 +1,23 @@
-"""An audit from a work list to outputs: map, join, write."""
+"""An audit from a work list to outputs: map, join, write. runs/ gets a row for it, after those of
+the audits that it goes on from (--since).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
 
 from batchval.segment.segment_run import Work, list_work
+from batchval.segment.store import shown, text_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from batchval.audit.reduce import Audit
     from batchval.segment.options import Options
     from batchval.segment.range_check import RangeResult
@@ -54,7 +63,6 @@ def audit(
     from batchval.audit import batch_files, outputs
     from batchval.audit.local import run_local
     from batchval.audit.reduce import reduce
-    from batchval.audit.runs import to_table
 
     # nothing to read: no JVM either. One that does not start empties no folder
     results = engine(todo.ranges, options, out) if todo.ranges else ()
@@ -74,7 +82,7 @@ def audit(
         )
         if out is not None:
             batch_files.keep(out, written, found.files)
-            found.tables["runs"] = to_table(run, todo, options, found)
+            found.tables["runs"] = _runs_table(run, todo, options, found)
             outputs.finish(out, found.tables)
     except BaseException:
         if isinstance(results, Generator):
@@ -92,3 +100,43 @@ def _noting(
     for result in results:
         written += result.files
         yield result
+
+
+def _runs_table(run: Run, work: Work, options: Options, found: Audit) -> pa.Table:
+    """Return the earlier runs and this one."""
+    import pyarrow as pa
+
+    from batchval.audit.outputs import RUNS
+
+    row: dict[str, Any] = {
+        "run_id": uuid4().hex,
+        "started_at": work.now_ms,
+        "ended_at": work.now_ms if options.now_ms is not None else int(time.time() * 1000),
+        "version": run.version,
+        "engine": run.engine,
+        "paths": [text_of(shown(path)) for path in work.paths],
+        "options": _options(options),
+        "since": run.since and text_of(shown(run.since)),
+        "findings": len(found.findings),
+        **found.states(),
+        "notes": len(found.notes),
+        "unreadable": len(found.unreadable),
+        "exit_code": run.exit_code(found),
+    }
+    for name in ("segments", "skipped", "reread", "grown", "batches", "bytes", "moved"):
+        row[name] = getattr(found, name)
+    table = pa.Table.from_pylist([row], RUNS)
+    return table if work.since is None else pa.concat_tables([work.since.runs.cast(RUNS), table])
+
+
+def _options(options: Options) -> str:
+    others = dataclasses.replace(
+        options, policy=None, judge_claims=None, extras={}, record_rules=()
+    )
+    plain = dataclasses.asdict(others)
+    plain["record_rules"] = [
+        [pattern, rules.to_mapping()] for pattern, rules in options.record_rules
+    ] or None
+    return json.dumps(
+        {name: value for name, value in plain.items() if value is not None}, sort_keys=True
+    )

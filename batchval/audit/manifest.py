@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from batchval.audit.finding_states import findings_of, unreadable_of
 from batchval.audit.outputs import SEGMENTS, ended, with_numbers
-from batchval.audit.runs import last_reread
 from batchval.audit.stored_audit import read
 from batchval.core.batches.columns import SCHEMA_VERSION
 from batchval.core.batches.continuity import PRODUCERS, Continuity
@@ -109,7 +108,7 @@ class Manifest:
         self.findings: Sequence[Finding] = findings_of(errors)
         self.unreadable: Mapping[str, int] = unreadable_of(errors)
         self.runs = runs
-        self.began = last_reread(runs)
+        self.began = _last_reread(runs)
         self._named = {
             entry.file: entry for entry in entries if entry.unreadable is None and entry.is_settled
         }
@@ -163,6 +162,14 @@ class Manifest:
         """Return whether the log is new, or its size or time differs from the earlier run."""
         entry = self._named.get(_name(segment))
         return entry is None or entry.is_another(segment)
+
+
+def _last_reread(runs: pa.Table) -> int:
+    """Return when the last run began that read segments because of their age, or else the first
+    one. Milliseconds."""
+    rows: Sequence[dict[str, Any]] = with_numbers(runs).to_pylist()
+    again = [row["started_at"] for row in rows if row["reread"]]
+    return int(again[-1] if again else rows[0]["started_at"] if rows else 0)
 
 
 def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:
