@@ -11,12 +11,14 @@ import errno
 import os
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from batchval.segment.reader import SegmentReader
 
 __all__ = [
     "PAUSE_S",
     "ROUNDS",
+    "ListedFile",
     "cleaned_partitions",
     "properties",
     "read_small",
@@ -29,6 +31,19 @@ ROUNDS = 6
 PAUSE_S = 0.1
 _SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
 _SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB by default (segment.index.bytes)
+
+
+class ListedFile(NamedTuple):
+    """A file of a folder, by the store's own name of it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int = 0
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
 
 
 def walk(folder: str, problems: list[OSError]) -> Iterator[tuple[str, list[str]]]:

@@ -1,39 +1,23 @@
-"""Segments in an object store or HDFS, through pyarrow.fs: s3://, gs://, hdfs://, abfs://."""
+"""Files of an object store or HDFS, through pyarrow.fs: s3://, gs://, hdfs://, abfs://."""
 
 from __future__ import annotations
 
 import functools
-import os
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
-from urllib.parse import SplitResult, quote, urlunsplit
 
 from batchval.optional import require
-from batchval.segment.file_names import PARTITION_FILES, SEGMENT_NAME
+from batchval.segment.folders import ListedFile
 from batchval.segment.reader import Source
-from batchval.segment.schemes import root_of
-from batchval.segment.store import (
-    NOT_A_SEGMENT,
-    SIDE_SUFFIXES,
-    ListedFile,
-    ListedFolder,
-    LogFolder,
-    Store,
-    Unreadable,
-    one_line,
-    shown,
-)
-from batchval.segment.tiered import MANIFEST
+from batchval.segment.uris import one_line
 
 require(__name__)
 
 import pyarrow as pa  # noqa: E402 (an extra, which the line above names where it is missing)
 from pyarrow import fs  # noqa: E402
 
-__all__ = ["RemoteStore"]
+__all__ = ["RemoteFiles"]
 
 _START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
 
@@ -92,61 +76,35 @@ class _RemoteFile:
             self._file.close()
 
 
-@dataclass(frozen=True)
-class RemoteStore(Store):
-    scheme: str
-    host: str  # with credentials, if the URI has them
-    query: str  # pyarrow's: region, endpoint_override and others
+class RemoteFiles:
+    """The files of the file system that a URI names. Failures are OSErrors."""
 
-    @property
-    def _fs(self) -> Any:
-        return _connected(urlunsplit((self.scheme, self.host, "/", self.query, "")))
+    def __init__(self, uri: str) -> None:
+        self._fs = _connected(uri)
 
-    def uri(self, path: str) -> str:
-        parts = SplitResult(self.scheme, self.host, "", "", "")
-        path = path.removeprefix(root_of(parts))
-        return urlunsplit((self.scheme, self.host, quote(path), self.query, ""))
-
-    def size(self, path: str) -> int:
+    def size(self, path: str) -> int | None:
+        """Return a file's size in bytes; None where no file has this path."""
         with _as_os_errors():
             info = self._fs.get_file_info(path)
-        if info.type != fs.FileType.File:
-            raise FileNotFoundError(f"{shown(self.uri(path))}: no such file")
-        return int(info.size)
+        return int(info.size) if info.type == fs.FileType.File else None
 
-    def source(self, path: str) -> Source:
+    def open(self, path: str) -> Source:
+        """Open a file, which is read by ranges."""
         return _RemoteFile(self._fs, path)
 
-    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[ListedFolder]:
-        try:
-            with _as_os_errors():
-                about = self._fs.get_file_info(path)
-                if about.type == fs.FileType.File:
-                    base = path.removesuffix(".log")
-                    sides = [base + suffix for suffix in (*SIDE_SUFFIXES, MANIFEST)]
-                    sides += [os.path.join(os.path.dirname(path), name) for name in PARTITION_FILES]
-                    files = [about, *self._fs.get_file_info(sides)]
-                else:
-                    files = self._fs.get_file_info(fs.FileSelector(path, recursive=True))
-        except OSError as error:
-            yield ListedFolder(path, Unreadable(shown(self.uri(path)), one_line(error)))
-            return
-        if about.type == fs.FileType.File and not SEGMENT_NAME.fullmatch(about.base_name):
-            yield ListedFolder(path, Unreadable(shown(self.uri(path)), NOT_A_SEGMENT))
-            return
-        folders: dict[str, list[ListedFile]] = defaultdict(list)
-        for file in files:
-            if file.type == fs.FileType.File:
-                folders[os.path.dirname(file.path)].append(
-                    ListedFile(file.path, int(file.size), int(file.mtime_ns or 0))
-                )
-        for folder in sorted(folders):
-            parent = os.path.dirname(folder)
-            has_segments = any(SEGMENT_NAME.fullmatch(entry.name) for entry in folders[folder])
-            if has_segments and parent not in log_folders:
-                is_file = about.type == fs.FileType.File
-                names = None if is_file else {entry.name for entry in folders.get(parent, ())}
-                log_folders[parent] = self.log_folder(parent, names)
-            yield ListedFolder(
-                folder, sorted(folders[folder]), [entry.name for entry in folders[folder]]
-            )
+    def listed(self, path: str, beside: Sequence[str]) -> tuple[bool, list[ListedFile]]:
+        """Return whether the path is a file's, and the files: it and those of ``beside`` that are
+        there, or all below a folder.
+        """
+        with _as_os_errors():
+            about = self._fs.get_file_info(path)
+            is_file = about.type == fs.FileType.File
+            if is_file:
+                infos = [about, *self._fs.get_file_info(list(beside))]
+            else:
+                infos = self._fs.get_file_info(fs.FileSelector(path, recursive=True))
+        return is_file, [
+            ListedFile(info.path, int(info.size), int(info.mtime_ns or 0))
+            for info in infos
+            if info.type == fs.FileType.File
+        ]

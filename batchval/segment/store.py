@@ -1,5 +1,5 @@
 """Stores of segments: the disks of this machine, read by pread, or those that pyarrow.fs reaches
-(remote.py).
+(through remote.py).
 
     <log folder>/<topic>-<partition>/<base offset in 20 digits>
                                       .log .index .timeindex .txnindex .snapshot
@@ -21,11 +21,12 @@ import functools
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, quote, unquote, urlunsplit
 
 from batchval.errors import BatchvalError
 from batchval.segment.file_names import (
@@ -35,12 +36,15 @@ from batchval.segment.file_names import (
     PARTITION_FILES,
     SEGMENT_NAME,
 )
-from batchval.segment.folders import cleaned_partitions, properties, read_small, walk
+from batchval.segment.folders import ListedFile, cleaned_partitions, properties, read_small, walk
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 from batchval.segment.schemes import plain_uri, refusal, root_of
 from batchval.segment.side_files import Malformed, offsets_of
 from batchval.segment.tiered import MANIFEST, is_tiered, partition_of, transformation
-from batchval.segment.uris import shown, split, without_secrets
+from batchval.segment.uris import one_line, shown, split
+
+if TYPE_CHECKING:
+    from batchval.segment.remote import RemoteFiles
 
 __all__ = [
     "NOT_A_SEGMENT",
@@ -62,8 +66,6 @@ __all__ = [
     "with_place",
 ]
 
-#: how pyarrow begins an error of the system
-_ARROW = re.compile(r".*\. Detail: \[errno \d+\] ")
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
@@ -205,19 +207,6 @@ class LogFolder:
         return None if self.cleaned is None else (topic, str(partition)) in self.cleaned
 
 
-class ListedFile(NamedTuple):
-    """A file of a folder, by the store's own name of it."""
-
-    path: str
-    size: int
-    mtime_ns: int
-    inode: int = 0
-
-    @property
-    def name(self) -> str:
-        return os.path.basename(self.path)
-
-
 class ListedFolder(NamedTuple):
     """A folder with files of it, or its error. ``names``: those of all its files."""
 
@@ -244,15 +233,6 @@ def sibling(uri: str, name: str) -> str:
     """Return the URI of another file in the same folder."""
     path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
     return path.rpartition("/")[0] + "/" + name + mark + query
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error as one line, without the line breaks and the credentials that storage
-    services send.
-    """
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    text = _ARROW.sub("", " ".join(text.split()))
-    return without_secrets(text) or type(error).__name__
 
 
 def with_place(error: OSError, what: str, place: str) -> OSError:
@@ -282,12 +262,12 @@ class Store:
         scheme = parts.scheme
         if scheme == "file":
             return _LOCAL, unquote(parts.path)
-        from batchval.segment.remote import RemoteStore
+        import batchval.segment.remote  # noqa: F401 (names the extra where pyarrow is missing)
 
         path = unquote(parts.path)
         if scheme not in ("hdfs", "viewfs"):
             path = f"{root_of(parts)}{path}".strip("/")
-        return RemoteStore(scheme, parts.netloc, parts.query), path
+        return _Remote(scheme, parts.netloc, parts.query), path
 
     def uri(self, path: str) -> str:
         """Return the name of a file of this store, valid wherever the store can be reached."""
@@ -493,3 +473,55 @@ class _Local(Store):
 
 
 _LOCAL = _Local()
+
+
+@dataclass(frozen=True)
+class _Remote(Store):
+    scheme: str
+    host: str  # with credentials, if the URI has them
+    query: str  # pyarrow's: region, endpoint_override and others
+
+    @property
+    def _files(self) -> RemoteFiles:
+        from batchval.segment.remote import RemoteFiles
+
+        return RemoteFiles(urlunsplit((self.scheme, self.host, "/", self.query, "")))
+
+    def uri(self, path: str) -> str:
+        parts = SplitResult(self.scheme, self.host, "", "", "")
+        path = path.removeprefix(root_of(parts))
+        return urlunsplit((self.scheme, self.host, quote(path), self.query, ""))
+
+    def size(self, path: str) -> int:
+        size = self._files.size(path)
+        if size is None:
+            raise FileNotFoundError(f"{shown(self.uri(path))}: no such file")
+        return size
+
+    def source(self, path: str) -> Source:
+        return self._files.open(path)
+
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[ListedFolder]:
+        base = path.removesuffix(".log")
+        beside = [base + suffix for suffix in (*SIDE_SUFFIXES, MANIFEST)]
+        beside += [os.path.join(os.path.dirname(path), name) for name in PARTITION_FILES]
+        try:
+            is_file, files = self._files.listed(path, beside)
+        except OSError as error:
+            yield ListedFolder(path, Unreadable(shown(self.uri(path)), one_line(error)))
+            return
+        if is_file and not SEGMENT_NAME.fullmatch(files[0].name):
+            yield ListedFolder(path, Unreadable(shown(self.uri(path)), NOT_A_SEGMENT))
+            return
+        folders: dict[str, list[ListedFile]] = defaultdict(list)
+        for file in files:
+            folders[os.path.dirname(file.path)].append(file)
+        for folder in sorted(folders):
+            parent = os.path.dirname(folder)
+            has_segments = any(SEGMENT_NAME.fullmatch(entry.name) for entry in folders[folder])
+            if has_segments and parent not in log_folders:
+                names = None if is_file else {entry.name for entry in folders.get(parent, ())}
+                log_folders[parent] = self.log_folder(parent, names)
+            yield ListedFolder(
+                folder, sorted(folders[folder]), [entry.name for entry in folders[folder]]
+            )

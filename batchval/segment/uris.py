@@ -16,8 +16,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from batchval.errors import BatchvalError
 
-__all__ = ["HIDDEN", "shown", "split", "without_secrets"]
+__all__ = ["HIDDEN", "one_line", "shown", "split", "without_secrets"]
 
+#: how pyarrow begins an error of the system
+_ARROW = re.compile(r".*\. Detail: \[errno \d+\] ")
 #: replaces the parts that are not printed
 HIDDEN = "…"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
@@ -108,3 +110,12 @@ def without_secrets(text: str) -> str:
     return _PAIR.sub(
         lambda found: found[1] + found[2] + HIDDEN if _SECRET.search(found[1]) else found[0], text
     )
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error as one line, without the line breaks and the credentials that storage
+    services send.
+    """
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = _ARROW.sub("", " ".join(text.split()))
+    return without_secrets(text) or type(error).__name__
