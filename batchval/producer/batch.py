@@ -9,13 +9,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple
 
 from batchval.core.batches.builder import BatchBuilder
 from batchval.producer.delivery import Delivery, Failures, Outcome
-from batchval.producer.doubts import Doubt, Leader, Passed
 
-__all__ = ["BatchDone", "PartitionQueue", "ProducerBatch"]
+__all__ = ["BatchDone", "Doubt", "Leader", "PartitionQueue", "Passed", "ProducerBatch"]
 
 log = logging.getLogger("batchval.producer")
 
@@ -37,6 +37,36 @@ class _Result(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     error: Exception | None
+
+
+class Leader(NamedTuple):
+    """A partition's leader as a request met it; another connection may be another process."""
+
+    node_id: int
+    connection: object
+    leader_epoch: int
+    topic_id: bytes
+
+
+class Doubt(Enum):
+    """The state of a partition's doubt."""
+
+    NONE = auto()
+    CONFIRMING = auto()  # metadata was asked for: the epoch that was known may have been an old one
+    ASKING = auto()  # the batch after the doubted ones is asked for
+
+
+class Passed(Enum):
+    """The knowledge about a batch after a later one was acknowledged before it.
+
+    It goes again, since an answer that it is a duplicate brings its offset. If it is called out of
+    order, this says what became of it. UNPROVED ones go to the same leader only: any other might
+    store them after the later one.
+    """
+
+    NO = auto()
+    PROVED = auto()  # by a leader that knew the producer before: this batch is in the log
+    UNPROVED = auto()  # perhaps by one that did not: it is not known
 
 
 @dataclass(slots=True, eq=False)

@@ -18,50 +18,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from batchval.network.errors import NetworkError
 from batchval.network.request import Node
+from batchval.producer.batch import Doubt, Leader, PartitionQueue, Passed, ProducerBatch
 from batchval.producer.errors import DeliveryUnknownError
 
 if TYPE_CHECKING:
     from batchval.network.client import ConsumerNetworkClient
     from batchval.network.cluster_metadata import ClusterMetadata
-    from batchval.producer.batch import PartitionQueue, ProducerBatch
 
 __all__ = [
     "TRANSITIONS",
     "Action",
-    "Doubt",
     "Doubts",
     "Event",
-    "Leader",
     "LeaderChangedError",
     "Leaders",
-    "Passed",
     "follow",
 ]
 
 
-class Leader(NamedTuple):
-    """A partition's leader as a request met it; another connection may be another process."""
-
-    node_id: int
-    connection: object
-    leader_epoch: int
-    topic_id: bytes
-
-
 class LeaderChangedError(NetworkError):
     """The leader is not the one that the request was for; nothing was sent."""
-
-
-class Doubt(Enum):
-    """The state of a partition's doubt."""
-
-    NONE = auto()
-    CONFIRMING = auto()  # metadata was asked for: the epoch that was known may have been an old one
-    ASKING = auto()  # the batch after the doubted ones is asked for
 
 
 class Event(Enum):
@@ -105,19 +85,6 @@ TRANSITIONS: Final[dict[Doubt, dict[Event, tuple[Doubt, Action]]]] = {
         Event.CONFIRMED: (Doubt.ASKING, Action.KEEP),
     },
 }
-
-
-class Passed(Enum):
-    """The knowledge about a batch after a later one was acknowledged before it.
-
-    It goes again, since an answer that it is a duplicate brings its offset. If it is called out of
-    order, this says what became of it. UNPROVED ones go to the same leader only: any other might
-    store them after the later one.
-    """
-
-    NO = auto()
-    PROVED = auto()  # by a leader that knew the producer before: this batch is in the log
-    UNPROVED = auto()  # perhaps by one that did not: it is not known
 
 
 def follow(queue: PartitionQueue, event: Event) -> Action:

@@ -25,10 +25,10 @@ from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import DisconnectError, NetworkError, broker_error
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.producer.accumulator import Accumulator
-from batchval.producer.batch import BatchDone, PartitionQueue, ProducerBatch, _Result
+from batchval.producer.batch import BatchDone, PartitionQueue, Passed, ProducerBatch, _Result
 from batchval.producer.compressing import Compressing
 from batchval.producer.delivery import Failures
-from batchval.producer.doubts import Doubts, Event, Leaders, Passed
+from batchval.producer.doubts import Doubts, Event, Leaders
 from batchval.producer.errors import FENCED, DeliveryTimeoutError, ProducerFencedError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences

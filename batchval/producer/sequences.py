@@ -9,8 +9,7 @@ nothing of it is on the wire.
 from __future__ import annotations
 
 from batchval.errors import ErrorCode
-from batchval.producer.batch import PartitionQueue, ProducerBatch
-from batchval.producer.doubts import Doubt, Leader, Passed
+from batchval.producer.batch import Doubt, Leader, PartitionQueue, Passed, ProducerBatch
 
 __all__ = ["Sequences", "next_sequence"]
 

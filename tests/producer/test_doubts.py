@@ -16,8 +16,8 @@ from batchval.core.batches.batch import RecordBatch
 from batchval.errors import ErrorCode
 from batchval.network.errors import BrokerError
 from batchval.producer import Producer
-from batchval.producer.batch import PartitionQueue
-from batchval.producer.doubts import TRANSITIONS, Action, Doubt, Doubts, Event, follow
+from batchval.producer.batch import Doubt, PartitionQueue
+from batchval.producer.doubts import TRANSITIONS, Action, Doubts, Event, follow
 from batchval.producer.errors import DeliveryUnknownError
 from tests.producer.scripted import Fault, ScriptedBroker, no_fault
 from tests.producer.test_sending import fill, options, run
