@@ -241,3 +241,4 @@ cdef inline void note_latency(Totals *t, int64_t latency_ns) noexcept nogil:
 cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil
 cdef bint stream_fed(Stream *s, size_t size, Scratch *scratch) noexcept nogil
 cdef int stream_awaits(const Stream *s) noexcept nogil
+cdef int64_t drop_blocks(Stream *s, int32_t slot, int64_t offset) noexcept nogil

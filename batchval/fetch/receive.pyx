@@ -1,5 +1,4 @@
-"""Read answers to Fetch (4 to 12) without the GIL. Their records are counted (``receive_count``)
-or handed over (``receive_blocks``).
+"""Read answers to Fetch (4 to 12) without the GIL. Their records are counted or handed over.
 
     answer     int32 length, int32 correlation_id, tagged fields where flexible (12),
                int32 throttle_time_ms, int16 error_code and int32 session_id (from 7), topics,
@@ -15,22 +14,43 @@ allocated a little ahead of the bytes that have come.
 
 Whatever is unusual is left to the caller: a partition with an error code, with damage or with
 aborted transactions is returned with its position, and nothing more is asked for it here.
+
+Records are counted batch by batch as they come. Where headers are believed, no more than a batch's
+header has to be there at once. Records that are handed over come into a block of memory for each
+partition, which the caller gets:
+
+    received   what the buffer has already is copied; the rest comes into the block itself, which
+               grows with it
+    whole      a walk over the headers finds where whole batches end. They are the caller's, and the
+               partition's position moves past them
+    damaged    the batches before the damage are the caller's, and the partition is returned
+
+A partition that has MOST_WAITING blocks which the caller has not used is not asked for. The list of
+blocks takes no lock: the thread adds to it while the caller takes it.
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcmp, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
+from batchval.core.format.bytes cimport be64
+from batchval.core.batches.fetched cimport (
+    BELOW, WHOLE, Counts, count_each, count_entry, no_counts,
+)
+from batchval.core.format.header cimport BATCH, NO_MORE, Entry, next_batch
+from batchval.core.format.layout cimport LOG_OVERHEAD, MAGIC, RECORDS
 from batchval.core.codecs.scratch cimport Scratch
-from batchval.fetch.receive_blocks cimport take_block
-from batchval.fetch.receive_count cimport take_batch
-from batchval.fetch.receive_memory cimport content
+from batchval.fetch.receive_memory cimport Block, content, grown_block, new_block, release_block
 from batchval.protocol.frame_memory cimport TRUST
 from batchval.protocol.cursor cimport (
     COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, fail, not_null, open_cursor, position,
     read_int16, read_int32, read_int64, read_uvarint, skip, skip_tags, string_length, take,
 )
+
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+cdef uint64_t DECOMPRESSED_LIMIT = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
     SMALL = 64 << 10  # no field but records is larger
@@ -323,3 +343,196 @@ cdef void make_space(Stream *s) noexcept nogil:
         return
     s.buffer = grown
     s.size = size
+
+
+cdef int take_batch(Stream *s, int64_t there, Scratch *scratch) noexcept nogil:
+    """Count the next batch of the partition, or pass over what nobody wants."""
+    cdef Share *share
+    cdef Entry b
+    cdef int found
+    cdef int64_t needed
+    if not s.part_left:
+        end_records(s)
+        s.step = PARTITION_TAGS
+        return TAKEN
+    if s.current < 0 or not is_awaited(&s.shares[s.current]) or s.part_left < LOG_OVERHEAD:
+        return skip_records(s, s.part_left)
+    if there < MAGIC + 1 and there < s.part_left:
+        return lacking(s, MAGIC + 1)
+    share = &s.shares[s.current]
+    found = next_batch(s.buffer + s.at, s.part_left, &b)
+    if found == NO_MORE:  # cut off: it comes whole with the next answer
+        return skip_records(s, s.part_left)
+    if found != BATCH:
+        return_share(s, share, DAMAGED)
+        return skip_records(s, s.part_left)
+    needed = b.size
+    if b.magic >= 2 and s.mode == COUNT_HEADERS and not s.check_crcs and needed > RECORDS:
+        needed = RECORDS
+    if there < needed:
+        return lacking(s, needed)
+    count(s, share, &b, scratch)
+    return skip_records(s, b.size)
+
+
+cdef void end_records(Stream *s) noexcept nogil:
+    if s.current >= 0 and is_awaited(&s.shares[s.current]) and s.shares[s.current].is_served:
+        note_lag(s, &s.shares[s.current])
+    s.current = -1
+
+
+cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexcept nogil:
+    """Count a batch, as far as the quota allows, and move the position past it."""
+    cdef Counts c
+    cdef int64_t granted
+    cdef int stopped
+    no_counts(&c, share.position)
+    stopped = count_entry(b, share.position, s.mode == COUNT_RECORDS, s.check_crcs,
+            DECOMPRESSED_LIMIT, scratch, &c)
+    if stopped != WHOLE and stopped != BELOW:
+        return_share(s, share, DAMAGED)
+        return
+    if s.quota is not NULL and c.records > 0:
+        granted = take_some(s.quota, c.records)
+        if granted == 0:
+            share.is_stale = True  # what follows is not counted either
+            return
+        if granted < c.records:
+            cut(s, b, share.position, granted, scratch, &c)
+            share.is_stale = True
+    note_counts(s, share, &c)
+
+
+cdef void cut(Stream *s, const Entry *b, int64_t begin, int64_t granted, Scratch *scratch,
+        Counts *c) noexcept nogil:
+    """Keep of what was counted the first ``granted`` records: the quota ends in this batch."""
+    cdef Counts rest
+    cdef int64_t low = begin, high = c.next_offset, middle
+    if b.magic >= 2 and be64(b.p) > low:
+        low = be64(b.p)
+    no_counts(&rest, low)
+    # offsets may have gaps, and a header may state any number of records
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        no_counts(&rest, middle)
+        count_entry(b, middle, s.mode == COUNT_RECORDS, False, DECOMPRESSED_LIMIT, scratch, &rest)
+        if c.records - rest.records <= granted:
+            low = middle
+        else:
+            high = middle
+    if s.mode == COUNT_RECORDS:
+        no_counts(&rest, low)
+        count_entry(b, low, True, False, DECOMPRESSED_LIMIT, scratch, &rest)
+        c.bytes -= rest.bytes
+    else:
+        c.bytes = c.bytes * granted // c.records
+    c.records = granted
+    c.next_offset = low
+
+
+cdef int take_block(Stream *s, int64_t there, Scratch *scratch) noexcept nogil:
+    """Take what has come of a partition's records, or pass over what nobody wants."""
+    if s.current < 0 or not is_awaited(&s.shares[s.current]):
+        if s.block is not NULL:
+            release_block(s.block)
+            s.block = NULL
+        if s.part_left:
+            return skip_records(s, s.part_left)
+    elif s.part_left or s.block is not NULL:
+        if s.block is NULL:
+            s.block = new_block(s.part_left if s.part_left < TRUST else TRUST)
+        if s.block is NULL:
+            s.failure = "no memory for a block"
+            return BROKEN
+        fill(s, there)
+        if s.part_left:
+            return await_more(s)
+        end_block(s, &s.shares[s.current], scratch)
+    s.current = -1
+    s.step = PARTITION_TAGS
+    return TAKEN
+
+
+cdef void fill(Stream *s, int64_t there) noexcept nogil:
+    """Copy from the buffer what it has of the block."""
+    cdef int64_t size = min(there, min(s.part_left, s.block.space - s.block.size))
+    if size:
+        memcpy(content(s.block) + s.block.size, s.buffer + s.at, size)
+        s.block.size += size
+        s.part_left -= size
+        pass_over(s, size)
+
+
+cdef int await_more(Stream *s) noexcept nogil:
+    """Let a full block grow as the bytes that have come allow."""
+    cdef int64_t size = s.block.size
+    cdef Block *grown
+    if size == s.block.space:
+        grown = grown_block(s.block, size + min(size, s.part_left))
+        if grown is NULL:
+            s.failure = "no memory for a block"
+            return BROKEN
+        s.block = grown
+    return lacking(s, 1) if s.at == s.end else TAKEN
+
+
+cdef void end_block(Stream *s, Share *share, Scratch *scratch) noexcept nogil:
+    """Hand the whole batches over, if there are any."""
+    cdef Block *block = s.block
+    cdef Counts c
+    cdef bint is_sound = find_end(block, share.position, s.check_crcs, scratch, &c)
+    s.block = NULL
+    if c.next_offset > share.position:
+        give(s, share, block, &c)
+    else:
+        # whole batches that lead no further: the caller asks again, and waits in between
+        is_sound = is_sound and block.size == 0
+        release_block(block)
+    if not is_sound:
+        return_share(s, share, DAMAGED)
+
+
+cdef bint find_end(Block *block, int64_t first, bint check_crcs, Scratch *scratch,
+        Counts *c) noexcept nogil:
+    """Count the whole batches, and cut off what follows. False: it cannot be read."""
+    cdef bint is_sound
+    no_counts(c, first)
+    is_sound = count_each(content(block), block.size, first, False, check_crcs, DECOMPRESSED_LIMIT,
+            scratch, c) == WHOLE
+    block.size = c.at
+    if not is_sound:  # counts of the damaged batch are not believed
+        no_counts(c, first)
+        count_each(content(block), block.size, first, False, False, DECOMPRESSED_LIMIT, scratch, c)
+    return is_sound
+
+
+cdef void give(Stream *s, Share *share, Block *block, const Counts *c) noexcept nogil:
+    block.slot = s.current
+    block.fetch_offset = share.position
+    block.next_offset = c.next_offset
+    block.high_watermark = share.high_watermark
+    note_counts(s, share, c)
+    note_lag(s, share)
+    s.has_new = True
+    added(&share.waiting, 1)
+    push(&s.blocks, block)
+
+
+cdef int64_t drop_blocks(Stream *s, int32_t slot, int64_t offset) noexcept nogil:
+    """Release the blocks of a slot (-1: of all) that the caller has not got, while no thread adds
+    any. Returns the offset of the first of these, else ``offset``.
+    """
+    cdef Block *block = <Block *>take_list(&s.blocks)
+    cdef Block *older
+    cdef void **end = &s.blocks
+    while block is not NULL:
+        older = <Block *>block.next
+        if slot < 0 or block.slot == slot:
+            offset = block.fetch_offset
+            release_block(block)
+        else:
+            block.next = NULL
+            end[0] = block
+            end = &block.next
+        block = older
+    return offset

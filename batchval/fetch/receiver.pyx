@@ -12,10 +12,9 @@ from batchval.core.stages.arguments cimport take_buffer
 from batchval.core.codecs.scratch cimport Scratch, borrow, give_back
 from batchval.fetch.receive cimport (
     COUNT_HEADERS, COUNT_RECORDS, FIRST_VERSION, FREE, GIVE_BLOCKS, LAST_VERSION, MOST_WAITING,
-    PAUSED, READ, RETURNED, SPARE, WANTED, Share, Stream, Topic, added, fence, seen, stream_fed,
-    stream_space, take_list, take_some,
+    PAUSED, READ, RETURNED, SPARE, WANTED, Share, Stream, Topic, added, drop_blocks, fence, seen,
+    stream_fed, stream_space, take_list, take_some,
 )
-from batchval.fetch.receive_blocks cimport drop_blocks
 from batchval.fetch.receive_memory cimport Block, release_block, view_of
 from batchval.fetch.receive_request cimport stream_request
 from batchval.fetch.turns cimport close_turns, give_turn, open_turns, take_turn

@@ -167,10 +167,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "answers_to_gates": ("batchval.protocol.frames", "batchval.protocol.topic_ids"),
     "answers_of_others": (),
     "received": (
-        *(
-            f"batchval.fetch.receive{name}"
-            for name in ("", "_blocks", "_count", "_loop", "_memory", "_request", "r")
-        ),
+        *(f"batchval.fetch.receive{name}" for name in ("", "_loop", "_memory", "_request", "r")),
         *_core("batches.fetched"),
     ),
     "old_versions": ("batchval.protocol.primitives",),

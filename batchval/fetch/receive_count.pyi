@@ -1,1 +1,0 @@
-# native callers alone use this module (see the .pxd)
