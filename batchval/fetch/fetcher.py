@@ -8,6 +8,16 @@ With plain sockets a native thread does so (``streams``); what it returns is ask
 A partition's records are there for the next poll as soon as they have come, before the rest of the
 answer has. What is done for them does not grow with their number: their headers are walked in one
 native call.
+
+With read_committed, the batches of aborted transactions are left out:
+
+    aborted_transactions: (producer_id, first_offset) …, those that reach into the answer's records
+    records: batches; the control batch "abort" of a producer ends its aborted transaction
+
+The broker sends nothing after the last stable offset, so that every transaction in the answer has
+been decided.
+
+    ListOffsets v2-9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
 """
 
 from __future__ import annotations
@@ -19,11 +29,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from batchval.core.batch import RecordBatch, batches
 from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode
-from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
-from batchval.fetch.offset_lookup import OffsetLookup
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.pieces import FetchPieces
 from batchval.fetch.receiver import Quota
@@ -35,8 +44,14 @@ from batchval.network.errors import ClosedError, NetworkError, broker_error
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.protocol.message import Chunks
 from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from batchval.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
-__all__ = ["Fetcher"]
+__all__ = ["Fetcher", "OffsetLookup", "committed_parts"]
 
 #: Topics by name, which every version to 12 has; nothing later is used here.
 _FETCH_VERSIONS: Final = (4, 12)
@@ -44,6 +59,9 @@ _MOST_BUFFERED: Final = 1  # answers of a partition that wait while another is a
 _MOST_ERRORS: Final = 16  # that wait for a poll
 
 log = logging.getLogger("batchval.fetch")
+_ABORT = b"\x00\x00"  # of a control record's key: version (int16), type (int16)
+_LIST_VERSIONS: Final = (2, 9)
+_TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
 
 
 class _Fetch:
@@ -424,3 +442,115 @@ class Fetcher:
                 self.metadata.request_update()
             return
         self._tell(error)
+
+
+def committed_parts(
+    records: memoryview, aborted: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return where in ``records`` (whole batches) lies what is left: (begin, end) of each run of
+    batches.
+
+    As Kafka's consumer has it: a transaction counts as aborted from its first offset to its
+    producer's abort marker. Raises NotABatch for a control batch that cannot be read.
+    """
+    waiting = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
+    open_now: set[int] = set()
+    parts: list[tuple[int, int]] = []
+    begin = at = 0
+    for batch in batches(records):
+        if batch.producer_id >= 0:
+            while waiting and waiting[-1][0] <= batch.last_offset:
+                open_now.add(waiting.pop()[1])
+            if batch.is_control_batch:
+                if batch.producer_id in open_now and _is_abort(batch):
+                    open_now.discard(batch.producer_id)
+            elif batch.is_transactional and batch.producer_id in open_now:
+                if at > begin:
+                    parts.append((begin, at))
+                begin = at + batch.size_in_bytes
+        at += batch.size_in_bytes
+    if at > begin:
+        parts.append((begin, at))
+    return parts
+
+
+def _is_abort(batch: RecordBatch) -> bool:
+    key = next((record.key for record in batch.records()), None)
+    return key is not None and key[2:4] == _ABORT
+
+
+class OffsetLookup:
+    """The lookup of partitions' offsets for one consumer."""
+
+    def __init__(
+        self, client: ConsumerNetworkClient, metadata: ClusterMetadata, isolation: int
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._isolation = isolation
+
+    async def offsets(self, wanted: dict[TopicPartition, int | str]) -> dict[TopicPartition, int]:
+        """Return each partition's offset for "earliest", "latest" or a timestamp (-1: none), in one
+        round.
+
+        Partitions that cannot be looked up at the moment are left out. Raises errors that are not
+        retriable.
+        """
+        by_node: dict[Node, dict[TopicPartition, int]] = {}
+        for tp, what in wanted.items():
+            leader = self._metadata.leader(*tp)
+            if leader is None:
+                self._metadata.follow(tp.topic)
+                self._metadata.request_update()
+                continue
+            by_node.setdefault(leader, {})[tp] = (
+                _TIMESTAMPS[what] if isinstance(what, str) else what
+            )
+        found: dict[TopicPartition, int] = {}
+        for node, timestamps in by_node.items():
+            found |= await self._offsets_of(node, timestamps)
+        return found
+
+    async def _offsets_of(
+        self, node: Node, timestamps: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for (name, number), timestamp in timestamps.items():
+            topic = topics.setdefault(name, ListOffsetsTopic(name))
+            topic.partitions.append(
+                ListOffsetsPartition(number, self._metadata.leader_epoch(name, number), timestamp)
+            )
+
+        def make(version: int) -> ListOffsetsRequest:
+            return ListOffsetsRequest(
+                -1, self._isolation, topics=list(topics.values()), api_version=version
+            )
+
+        try:
+            sent = await self._client.send(
+                node, Build(ListOffsetsRequest.api_key, _LIST_VERSIONS, make)
+            )
+        except NetworkError as error:
+            if not error.retriable:
+                raise
+            self._metadata.request_update()
+            return {}
+        answer: ListOffsetsResponse = sent.response
+        found: dict[TopicPartition, int] = {}
+        for result in answer.topics:
+            for one in result.partitions:
+                tp = TopicPartition(result.name, one.partition_index)
+                if tp not in timestamps:
+                    continue
+                if not one.error_code:
+                    # -1 is an answer to a timestamp alone; others are asked for again
+                    if one.offset >= (-1 if timestamps[tp] >= 0 else 0):
+                        found[tp] = one.offset
+                    continue
+                failure = broker_error(
+                    one.error_code, f"offsets of {result.name}-{one.partition_index}"
+                )
+                if not failure.retriable:
+                    raise failure
+                self._metadata.request_update()
+        return found

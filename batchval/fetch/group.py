@@ -6,6 +6,11 @@
 
 Joining goes on in the background; ``Consumer.poll…`` starts it, takes its result, and tells the
 caller's functions.
+
+Requests are such that brokers other than Kafka's accept them. Versions end before the flexible
+ones, which have nothing that is used here: librdkafka's mock cluster announces some of them and
+reads them as the older ones. With an error it sends null for the protocol's name and for the
+assignment, which no version of JoinGroup's and SyncGroup's answers allows.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.assignor import (
@@ -27,7 +32,6 @@ from batchval.fetch.assignor import (
     write_subscription,
 )
 from batchval.fetch.errors import CommitFailedError
-from batchval.fetch.join_requests import JOIN_VERSIONS, SYNC_VERSIONS, JoinRequest, SyncRequest
 from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.state import ConsumerMetrics, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
@@ -41,8 +45,13 @@ from batchval.network.errors import (
     broker_error,
 )
 from batchval.network.request import AnyRequest, Build, Node
+from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.heartbeat import HeartbeatRequest
-from batchval.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
+from batchval.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from batchval.protocol.messages.leave_group import LeaveGroupRequest
 from batchval.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,15 +68,22 @@ from batchval.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from batchval.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
+from batchval.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 
-__all__ = ["Membership"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["JOIN_VERSIONS", "SYNC_VERSIONS", "JoinRequest", "Membership", "SyncRequest"]
 
 _PROTOCOL: Final = "consumer"
 _RANGE: Final = "range"
 # a JoinGroup is answered when all have come: rebalance timeout, and this
 _JOIN_SLACK_MS: Final = 5_000
-_HEARTBEAT_VERSIONS: Final = (0, 3)  # see join_requests
+_HEARTBEAT_VERSIONS: Final = (0, 3)  # as of JOIN_VERSIONS
 _LEAVE_VERSIONS: Final = (0, 2)
 #: Errors in a row after which joining is tried again at once, as in Kafka; then there is a backoff.
 _AT_ONCE: Final = 3
@@ -76,6 +92,11 @@ _MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 log = logging.getLogger("batchval.fetch")
 T = TypeVar("T")
+
+JOIN_VERSIONS: Final = (0, 5)
+SYNC_VERSIONS: Final = (0, 3)
+_AFTER_ID: Final = 4  # where the error code stands: after the correlation id
+_AFTER_THROTTLE: Final = 8  # or after the throttle time
 
 
 class Membership:
@@ -456,3 +477,33 @@ def _noted(task: asyncio.Task[Any]) -> None:
     """Take a task's error, which asyncio would report as lost where nobody asks for it."""
     if not task.cancelled():
         task.exception()
+
+
+class JoinRequest(JoinGroupRequest):
+    """A JoinGroup request that reads an error code even if the rest cannot be read."""
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> JoinGroupResponse:
+        at = _AFTER_THROTTLE if self.api_version >= 2 else _AFTER_ID
+        return _decoded(super().decode, JoinGroupResponse, frame, at)
+
+
+class SyncRequest(SyncGroupRequest):
+    """A SyncGroup request that reads an error code even if the rest cannot be read."""
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> SyncGroupResponse:
+        at = _AFTER_THROTTLE if self.api_version >= 1 else _AFTER_ID
+        return _decoded(super().decode, SyncGroupResponse, frame, at)
+
+
+def _decoded(decode: Callable[[Buffer], T], kind: Callable[..., T], frame: Buffer, at: int) -> T:
+    try:
+        return decode(frame)
+    except ProtocolError:
+        code = int.from_bytes(memoryview(frame)[at : at + 2], "big", signed=True)
+        if not code:
+            raise
+        return kind(error_code=code)

@@ -14,7 +14,7 @@ import pytest
 from batchval.core.batches.batch import batches
 from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerRecord
-from batchval.fetch.committed import committed_parts
+from batchval.fetch.fetcher import committed_parts
 from tests.fetch.test_consumer import made, options
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.batches import batch, record, records

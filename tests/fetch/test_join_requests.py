@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batchval.fetch.join_requests import JOIN_VERSIONS, SYNC_VERSIONS, JoinRequest, SyncRequest
+from batchval.fetch.group import JOIN_VERSIONS, SYNC_VERSIONS, JoinRequest, SyncRequest
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.join_group import JoinGroupResponse
 from batchval.protocol.messages.sync_group import SyncGroupResponse
