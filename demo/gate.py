@@ -32,7 +32,7 @@ from batchval.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from batchval.protocol.produce import CLAIMS_TAG
+from batchval.protocol.walkers.produce import CLAIMS_TAG
 from batchval.proxy.life.assemble import RunningGate
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Refusal

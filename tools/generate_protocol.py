@@ -1,5 +1,5 @@
-"""Write batchval/protocol/messages/, apis.py, error_schemas.py and positions.pyx, and the messages
-of tests/protocol/address_messages/, from Kafka's message definitions.
+"""Write batchval/protocol/messages/, apis.py, error_schemas.py and walkers/positions.pyx, and the
+messages of tests/protocol/address_messages/, from Kafka's message definitions.
 
     python tools/generate_protocol.py            write the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
@@ -163,7 +163,10 @@ def _module(definitions: Definitions, api: str) -> str:
 
 def generated(definitions: Definitions) -> dict[Path, str]:
     """Return every generated file and its text."""
-    found = {TARGET / name: text for name, text in protocol_walkers.files(definitions).items()}
+    found = {
+        TARGET / "walkers" / name: text
+        for name, text in protocol_walkers.files(definitions).items()
+    }
     found[TARGET / "apis.py"] = _apis(definitions)
     found[TARGET / "error_schemas.py"] = protocol_schemas.file(definitions)
     names = {}

@@ -11,7 +11,7 @@ from tools.kafka_definitions import LAST, Definition, Definitions, Field, Struct
 
 #: APIs that no gate denies: without them clients cannot work, or the answer cannot hold an error.
 NEVER_DENIED = frozenset({"Metadata", "SaslHandshake", "ApiVersions", "SaslAuthenticate"})
-#: Whose answers ``batchval.protocol.produce_answer`` makes.
+#: Whose answers ``batchval.protocol.walkers.produce_answer`` makes.
 _ELSEWHERE = frozenset({"Produce"})
 _OLDEST = 0
 _WIDTH = 100

@@ -464,7 +464,7 @@ def files(definitions: Definitions) -> dict[str, str]:
     pxd = HEAD.format(
         what="Walkers: where the fields stand that a gate needs.", version=definitions.version
     )
-    pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.tables cimport Tables\n\n"
+    pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.walkers.tables cimport Tables\n\n"
     node = next(table for table in WALKS[2].tables)
     pxd += "cdef enum:  # rows of every node table\n"
     names = _columns(node)
@@ -506,5 +506,5 @@ def files(definitions: Definitions) -> dict[str, str]:
     ]
     pyx += "\nfrom libc.stdint cimport int32_t, int64_t, uint8_t\n\n"
     pyx += "from batchval.protocol.cursor cimport (\n    " + ",\n    ".join(used) + ",\n)\n"
-    pyx += "from batchval.protocol.tables cimport Tables, new_row\n\n\n"
+    pyx += "from batchval.protocol.walkers.tables cimport Tables, new_row\n\n\n"
     return {"positions.pxd": pxd.rstrip() + "\n", "positions.pyx": pyx + text.rstrip() + "\n"}

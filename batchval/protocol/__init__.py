@@ -2,7 +2,6 @@
 stay opaque.
 
 ``frames`` cuts a stream into frames. ``primitives`` reads and writes the types that every message
-is made of. ``messages`` holds a class for each request and response (generated), ``positions`` the
-position of each field that a proxy needs (generated). ``produce``, ``addresses`` and
-``gate_versions`` change requests and responses.
+is made of. ``messages`` holds a class for each request and response (generated), ``walkers`` what a
+proxy reads and writes without decoding a whole message.
 """

@@ -18,8 +18,8 @@ from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Chunks, read_header
 from batchval.protocol.primitives import Reader, Writer
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import refuse
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import refuse
 
 __all__ = ["SENTENCES", "error_answer", "reads_request", "unauthorized"]
 

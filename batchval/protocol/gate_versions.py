@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.messages.api_versions import ApiVersionsResponse
 from batchval.protocol.old_versions import Raised
+from batchval.protocol.walkers.addresses import WITH_ADDRESSES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -22,7 +22,7 @@ import uvloop
 
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceRequest
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.settings.loading import ConfigError
 from tests.auth.conftest import Certificates
 from tests.auth.gates import RunningSettings

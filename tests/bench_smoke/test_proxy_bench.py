@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchval import LogValidator
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.produce import ProduceRequestView
 from bench import pages
 from bench.proxy import load, proxies, workers
 from tests.support.benches import ROOT, folders_to_save_in, run

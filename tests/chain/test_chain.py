@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.life import server
 from batchval.proxy.life.server import Proxy
 from batchval.proxy.produce.gate import Outgoing, RequestVerdict

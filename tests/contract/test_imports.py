@@ -30,10 +30,11 @@ def _heights(layers: list[str]) -> dict[str, int]:
 
 
 FLOORS = _heights(_CONTRACTS["floors"])
-#: {package: {folder in it: its height}}
+#: {package: {folder or module in it: its height}}
 FOLDERS = {
     "proxy": _heights(_CONTRACTS["gate"]),
     "core": _heights(_CONTRACTS["engine"]),
+    "protocol": _heights(_CONTRACTS["protocol"]),
 }
 
 #: down, and still not allowed: the core validates batches from any sender, the network carries
@@ -298,6 +299,11 @@ PLANTED_UPWARD = [
     ("proxy/kit/a.pyx", "from batchval.core.format.bytes cimport be32", "core/gate.pxd alone"),
     ("proxy/watch/a.py", "from batchval.proxy.gate import x", "a folder that has no layer"),
     ("core/format/a.pxd", "from ..stages.a cimport x", "format must not import stages"),
+    (
+        "protocol/walkers/a.pyx",
+        "from batchval.protocol.error_answers import x",
+        "walkers must not import error_answers",
+    ),
 ]
 
 

@@ -133,7 +133,7 @@ def test_a_position_is_found(path: str, text: str) -> None:
 
 
 def test_python_and_native_code_have_the_same_api_keys() -> None:
-    text = (PACKAGE / "protocol" / "api_keys.pxd").read_text("utf-8")
+    text = (PACKAGE / "protocol" / "walkers" / "api_keys.pxd").read_text("utf-8")
     declared = {name: int(value) for name, value in _CONSTANT.findall(text)}
     assert declared == {name: ApiKey[name] for name in declared}
     assert declared
@@ -158,6 +158,6 @@ def test_nobody_else_declares_an_api_key(suffix: str) -> None:
     found = []
     for file in files(PACKAGE, suffix):
         path = str(file.relative_to(PACKAGE))
-        if path not in ("protocol/apis.py", "protocol/api_keys.pxd"):
+        if path not in ("protocol/apis.py", "protocol/walkers/api_keys.pxd"):
             found += keys_declared(path, file.read_text("utf-8"))
     assert found == []

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from batchval.protocol.apis import APIS
-from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.gate_versions import carried_versions
+from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guide" / "gate-writes.md").read_text("utf-8")

@@ -7,17 +7,21 @@ from typing import Final
 __all__ = ["COVERED"]
 
 _PROTOCOL: Final = (
+    *("frame_memory", "frames", "primitives"),
     *(
-        "addresses",
-        "broker_requests",
-        "fetch_tail",
-        "frame_memory",
-        "frames",
-        "primitives",
-        "produce",
-        "produce_answer",
+        f"walkers.{name}"
+        for name in (
+            "addresses",
+            "broker_requests",
+            "fetch_tail",
+            "positions",
+            "produce",
+            "produce_answer",
+            "splice",
+            "topic_ids",
+            "views",
+        )
     ),
-    *("splice", "topic_ids", "positions", "views"),
 )
 _VALIDATION: Final = (
     *(
@@ -130,10 +134,10 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.fetch.pieces",
         "batchval.perf.histogram",
         "batchval.protocol.frame_memory",
-        "batchval.protocol.fetch_tail",
+        "batchval.protocol.walkers.fetch_tail",
         "batchval.protocol.frames",
         "batchval.protocol.primitives",
-        "batchval.protocol.produce",
+        "batchval.protocol.walkers.produce",
     ),
     "durations": ("batchval.proxy.watch.durations",),
     "fast_path": (
@@ -142,18 +146,18 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         *_core("batches.native_validator"),
     ),
     "streams": tuple(
-        f"batchval.protocol.{name}" for name in ("fetch_tail", "frame_memory", "frames")
+        f"batchval.protocol.{name}" for name in ("walkers.fetch_tail", "frame_memory", "frames")
     ),
     "verdicts": (
         "batchval.proxy.produce.verdicts",
-        "batchval.protocol.produce_answer",
+        "batchval.protocol.walkers.produce_answer",
         "batchval.ledger.sender_trust",
     ),
     "old_produce": (
         *(
             "batchval.proxy.produce.verdicts",
-            "batchval.protocol.produce",
-            "batchval.protocol.produce_answer",
+            "batchval.protocol.walkers.produce",
+            "batchval.protocol.walkers.produce_answer",
         ),
         *_core("convert.convert"),
     ),
@@ -164,7 +168,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "answers_to_producers": ("batchval.protocol.frames", "batchval.protocol.primitives"),
     "answers_to_consumers": ("batchval.fetch.pieces", "batchval.protocol.primitives"),
-    "answers_to_gates": ("batchval.protocol.frames", "batchval.protocol.topic_ids"),
+    "answers_to_gates": ("batchval.protocol.frames", "batchval.protocol.walkers.topic_ids"),
     "answers_of_others": (),
     "received": (
         *(f"batchval.fetch.receive{name}" for name in ("", "_loop", "_memory", "_request", "r")),

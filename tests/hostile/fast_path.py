@@ -23,11 +23,11 @@ from batchval.core.batches.validator import LogValidator
 from batchval.core.claims import BatchClaims, attach, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.protocol.broker_requests import SHARED_WITH_BROKERS
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.broker_requests import SHARED_WITH_BROKERS
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies

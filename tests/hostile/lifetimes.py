@@ -31,10 +31,10 @@ from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram
 from batchval.policy import TopicPolicy
-from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.primitives import Reader
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
+from batchval.protocol.walkers.produce import ProduceRequestView
 from tests.hostile.marked import Case, cases, has_poison
 from tests.hostile.operations import Values
 from tests.hostile.seeds import NOW

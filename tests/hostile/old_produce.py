@@ -16,8 +16,8 @@ from batchval.core.batches.result import ValidationResult
 from batchval.core.claims import carrier_of, compute, read, strip
 from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, lower
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.produce.gate import Gate, RequestVerdict
 from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from batchval.core.convert.convert.down_conversion import NotConverted, down_convert
 
 from batchval.compression.compressors import compress
 from batchval.core.batches import builder as producer_builder
@@ -29,23 +30,22 @@ from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.record_columns import record_columns
 from batchval.core.batches.result import ValidationResult
 from batchval.core.batches.validator import LogValidator
-from batchval.core.convert.down_conversion import NotConverted, down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.core.format.crc32c import crc32, crc32c, crc32c_by, usable_kernels
-from batchval.core.stages import claims
+from batchval.core.stages.stages import claims
 from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram, stamp_many
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.producer.murmur2 import murmur2, partition_of
 from batchval.protocol import messages
-from batchval.protocol.addresses import addresses, rewrite_addresses
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from batchval.protocol.walkers.addresses import addresses, rewrite_addresses
+from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import Counters, ProxyOptions

@@ -13,7 +13,6 @@ from typing import Any
 
 from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.frames import (
     FrameError,
     FrameSplitter,
@@ -23,6 +22,7 @@ from batchval.protocol.frames import (
     poison_released,
 )
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
+from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 
 __all__ = ["stream_case"]
 

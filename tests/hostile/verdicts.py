@@ -17,7 +17,7 @@ from batchval.core.claims import carrier_of, compute, read, strip
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce.gate import Gate, RequestVerdict
 from batchval.proxy.produce.verdicts import Verdicts
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies

@@ -12,22 +12,22 @@ from functools import partial
 from typing import Any
 
 from batchval.protocol import messages
-from batchval.protocol.addresses import (
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.gate_versions import carried_versions, intersect_api_versions
+from batchval.protocol.message import Request
+from batchval.protocol.walkers.addresses import (
     WITH_ADDRESSES,
     addresses,
     may_hold_addresses,
     rewrite_addresses,
 )
-from batchval.protocol.apis import ApiKey
-from batchval.protocol.broker_requests import is_from_broker
-from batchval.protocol.errors import ProtocolError
-from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
-from batchval.protocol.frames import FrameSplitter
-from batchval.protocol.gate_versions import carried_versions, intersect_api_versions
-from batchval.protocol.message import Request
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
-from batchval.protocol.topic_ids import topics_in_metadata
+from batchval.protocol.walkers.broker_requests import is_from_broker
+from batchval.protocol.walkers.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
+from batchval.protocol.walkers.topic_ids import topics_in_metadata
 from tests.hostile.buffers import buffer_of
 from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
 

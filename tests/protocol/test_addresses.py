@@ -11,12 +11,6 @@ from typing import Any
 import pytest
 
 from batchval.protocol import messages
-from batchval.protocol.addresses import (
-    WITH_ADDRESSES,
-    addresses,
-    may_hold_addresses,
-    rewrite_addresses,
-)
 from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.gate_versions import (
@@ -29,6 +23,12 @@ from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
 from batchval.protocol.messages.metadata import MetadataResponseBroker
+from batchval.protocol.walkers.addresses import (
+    WITH_ADDRESSES,
+    addresses,
+    may_hold_addresses,
+    rewrite_addresses,
+)
 from batchval.proxy.life.server import Proxy
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs

@@ -9,9 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS, is_from_broker
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.fetch import FetchRequest
+from batchval.protocol.walkers.broker_requests import (
+    BROKER_APIS,
+    SHARED_WITH_BROKERS,
+    is_from_broker,
+)
 from tests.protocol.values import frame, invented
 from tests.support.broker_requests import (
     body_of,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from batchval.protocol import messages
-from batchval.protocol.addresses import MAX_BROKERS, addresses, rewrite_addresses
 from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
 from batchval.protocol.messages import fetch
+from batchval.protocol.walkers.addresses import MAX_BROKERS, addresses, rewrite_addresses
+from batchval.protocol.walkers.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
 from tests.protocol.address_messages import share_fetch
 from tests.protocol.values import frame, invented, refusal
 

@@ -14,8 +14,8 @@ import gc
 from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.primitives import Reader
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView
 
 class Holder: pass
 

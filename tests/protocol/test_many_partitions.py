@@ -14,8 +14,8 @@ from batchval.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
 from tests.protocol.values import frame
 from tests.support.calibration import cpu_s
 

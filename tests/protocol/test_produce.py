@@ -18,8 +18,8 @@ from batchval.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
 from tests.protocol.values import frame, invented, refusal
 
 VERSIONS = range(3, 14)

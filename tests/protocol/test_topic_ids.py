@@ -11,8 +11,8 @@ from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.topic_ids import TopicsInMetadata, ids_in_produce, topics_in_metadata
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.topic_ids import TopicsInMetadata, ids_in_produce, topics_in_metadata
 from tests.protocol.values import frame, invented
 
 VERSIONS = range(14)

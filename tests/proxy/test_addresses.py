@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from batchval.protocol.addresses import addresses
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages import produce as p
 from batchval.protocol.messages.api_versions import (
@@ -24,6 +23,7 @@ from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
+from batchval.protocol.walkers.addresses import addresses
 from batchval.proxy.settings.options import Limits
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.support.ports import free_port, free_ports

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from batchval.protocol.addresses import WITH_ADDRESSES, addresses
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
 )
+from batchval.protocol.walkers.addresses import WITH_ADDRESSES, addresses
 from batchval.proxy.cluster.listeners import Advertised
 from batchval.proxy.settings.host_patterns import HostPattern, ServerNames
 from batchval.proxy.settings.options import ProxyOptions

@@ -18,7 +18,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.old_versions import ERROR_CODES
-from batchval.protocol.produce_answer import ProduceResponseView, lower
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.cluster.metadata_client import ClusterView
 from batchval.proxy.settings.options import ObserveGlobs, TopicPolicies
 from tests.support import batches

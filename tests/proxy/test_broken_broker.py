@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from batchval.protocol.addresses import MAX_BROKERS
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
 )
+from batchval.protocol.walkers.addresses import MAX_BROKERS
 from tests.support.proxy import (
     LOOPBACK,
     RunningProxy,

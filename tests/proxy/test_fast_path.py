@@ -20,7 +20,7 @@ from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.frames import SpareBlock
 from batchval.protocol.messages.produce import ProduceResponse
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.life.server import Proxy
 from batchval.proxy.produce.gate import INLINE_COMPRESSED
 from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection

@@ -14,7 +14,7 @@ from batchval.core.claims import attach, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.life.server import Proxy
 from batchval.proxy.produce import gate as gate_module
 from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.field_schema import read, shape_of
 from batchval.protocol.primitives import Reader
+from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.proxy.settings.config import inter_broker_rules
 from batchval.proxy.settings.options import Denied, DenyRule
 from tests.auth.gates import RunningSettings

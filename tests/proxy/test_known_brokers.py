@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from batchval.protocol.addresses import MAX_BROKERS, rewrite_addresses
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from batchval.protocol.walkers.addresses import MAX_BROKERS, rewrite_addresses
 from batchval.proxy.cluster import discovery as module
 from batchval.proxy.cluster import known_brokers
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions

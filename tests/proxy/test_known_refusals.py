@@ -12,7 +12,7 @@ import pytest
 
 from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce import gate as gate_module
 from batchval.proxy.produce.gate import (
     MAX_BYTES,

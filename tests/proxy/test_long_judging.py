@@ -19,8 +19,8 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView
 from batchval.proxy.produce import gate as gate_module
 from batchval.proxy.produce.gate import Gate, RequestVerdict
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, Verdicts

@@ -20,7 +20,7 @@ from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies

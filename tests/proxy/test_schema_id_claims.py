@@ -10,7 +10,7 @@ import pytest
 
 from batchval.core.claims import BatchClaims, attach, compute, read, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.settings.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.support.batches import GZIP, message, wrapper

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from batchval.protocol.addresses import addresses
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
 )
+from batchval.protocol.walkers.addresses import addresses
 from batchval.proxy.settings.host_patterns import ServerNames
 from batchval.proxy.settings.options import Limits
 from batchval.proxy.tls.sni import node_asked_for

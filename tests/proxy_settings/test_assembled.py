@@ -13,7 +13,7 @@ import trustme
 
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceResponse
-from batchval.protocol.produce import CLAIMS_TAG
+from batchval.protocol.walkers.produce import CLAIMS_TAG
 from batchval.proxy.life.assemble import RunningGate
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support import batches

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.error_answers import SENTENCES
 from batchval.protocol.field_schema import shape_of
 from batchval.protocol.gate_versions import carried_versions
+from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.settings.checks import faults_of
 from batchval.proxy.settings.config import DENIABLE, NEVER_DENIED, Log, Settings, inter_broker_rules

@@ -22,7 +22,7 @@ from batchval.core.claims import compute, to_tag
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
-from batchval.protocol.produce import CLAIMS_TAG
+from batchval.protocol.walkers.produce import CLAIMS_TAG
 from tests.auth.gates import RunningSettings
 from tests.support.broker_requests import framed, with_replica
 from tests.support.proxy import (

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from batchval.core.claims import compute, to_tag
-from batchval.protocol.produce import CLAIMS_TAG
+from batchval.protocol.walkers.produce import CLAIMS_TAG
 from batchval.proxy.life.reloading import FileWatch, Reloader
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.proxy_settings.reloaded import ReloadedGate

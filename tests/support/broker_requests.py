@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.broker_requests import BROKER_APIS
 from batchval.protocol.field_schema import Shape, shape_of, write
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.primitives import Writer
+from batchval.protocol.walkers.broker_requests import BROKER_APIS
 
 FIRST_REPLICA_STATE = 15  # of Fetch
 REPLICA_STATE_TAG = 1

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from batchval.protocol.addresses import MAX_BROKERS
 from batchval.protocol.errors import TooManyBrokersError
+from batchval.protocol.walkers.addresses import MAX_BROKERS
 from batchval.token_bucket import TokenBucket
 
 __all__ = [

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from batchval.network.connection import Connection
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
 from batchval.network.options import ConnectionOptions
-from batchval.protocol.addresses import check_brokers
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.primitives import Reader
+from batchval.protocol.walkers.addresses import check_brokers
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -19,14 +19,14 @@ from operator import length_hint
 from typing import Final
 
 from batchval.core.format.crc32c import crc32c
-from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.gate_versions import carried_versions, intersect_api_versions
 from batchval.protocol.message import Chunks
 from batchval.protocol.message_class import prepare
 from batchval.protocol.old_versions import Raised
-from batchval.protocol.topic_ids import TopicsInMetadata
+from batchval.protocol.walkers.addresses import WITH_ADDRESSES
+from batchval.protocol.walkers.topic_ids import TopicsInMetadata
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.cluster.listeners import Listener, Listeners

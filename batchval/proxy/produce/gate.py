@@ -43,9 +43,9 @@ from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.protocol.frame_memory import Charge
 from batchval.protocol.message import Chunks
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import refuse
-from batchval.protocol.topic_ids import ids_in_produce
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import refuse
+from batchval.protocol.walkers.topic_ids import ids_in_produce
 from batchval.proxy.kit.topics import LONGEST_NAME
 from batchval.proxy.produce.record_stage import RecordStage
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, KnownRefusal, Verdicts

@@ -32,7 +32,7 @@ from batchval.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from batchval.protocol.messages.metadata import MetadataRequest
-from batchval.protocol.topic_ids import topics_in_metadata
+from batchval.protocol.walkers.topic_ids import topics_in_metadata
 from batchval.proxy.cluster.metadata_client import (
     CLIENT_ID,
     BrokerAddress,

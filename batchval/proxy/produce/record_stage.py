@@ -26,7 +26,7 @@ from batchval.rules import Rule
 from batchval.schema_registry import Asker, RegistryBusyError
 
 if TYPE_CHECKING:
-    from batchval.protocol.produce import ProduceRequestView
+    from batchval.protocol.walkers.produce import ProduceRequestView
     from batchval.proxy.produce.gate import Gate
 
 __all__ = ["CUSTOM_RULE", "CUSTOM_RULE_SUSPENDED", "REGISTRY_UNAVAILABLE", "RecordStage"]

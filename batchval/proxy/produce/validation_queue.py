@@ -23,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.kit.rule_budget import LONGEST_SENDER, STUCK_S
 from batchval.proxy.produce.fair_queue import FairJob, FairQueue, Worker, charge
 from batchval.proxy.produce.gate import RequestVerdict

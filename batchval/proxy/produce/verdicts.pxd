@@ -7,7 +7,7 @@ from batchval.core.gate cimport (
     ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT, AppendContext, Claims, ClaimsCall,
     LogValidator, Policy, RecordError, Scratch, Verdict, be32,
 )
-from batchval.protocol.produce cimport ProduceRequestView
+from batchval.protocol.walkers.produce cimport ProduceRequestView
 
 cdef enum:
     BATCH_WORK = 64   # what a partition costs whatever it holds

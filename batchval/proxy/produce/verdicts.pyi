@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from batchval.core.batches.validator import LogValidator
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.produce.gate import KnownRefusals
 
 VALIDATED: Final[int]

@@ -40,17 +40,17 @@ from batchval.core.gate cimport (
     true_claims, validate_first_batch, validate_request, validate_row,
 )
 from batchval.ledger.sender_trust cimport COUNTS, TRUSTED, SenderTrust
-from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
-from batchval.protocol.tables cimport row_of
-from batchval.protocol.tags cimport TaggedField
-from batchval.protocol.positions cimport (
+from batchval.protocol.walkers.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
+from batchval.protocol.walkers.tables cimport row_of
+from batchval.protocol.walkers.tags cimport TaggedField
+from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_PARENT,
     PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
     PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT,
 )
 
 from batchval.core.format.reasons import sentence
-from batchval.core.records.record_errors import broken_rules, rejection
+from batchval.core.records.records.record_errors import broken_rules, rejection
 from batchval.core.batches import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number, extras_of

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
-from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
+from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.proxy.session import handlers
 from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import FastPath

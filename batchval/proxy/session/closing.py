@@ -31,7 +31,7 @@ from typing import Final, Protocol
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.cluster.listeners import Listener, UnknownBrokerError
 from batchval.proxy.kit.sockets import unacknowledged
 from batchval.proxy.session.answering import Answering

@@ -16,11 +16,11 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, Protocol, TypeAlias
 
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.broker_requests import BROKER_APIS, is_from_broker
 from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
-from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.walkers.broker_requests import BROKER_APIS, is_from_broker
+from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.produce.validation_queue import OneSlice
 from batchval.proxy.session.pending import Answer, Item, Queue, Surroundings
 from batchval.proxy.settings.options import DenyRule

@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from batchval.core.gate cimport Accepted, LogValidator
 from batchval.ledger.sender_trust cimport SenderTrust
-from batchval.protocol.tables cimport Tables
+from batchval.protocol.walkers.tables cimport Tables
 from batchval.proxy.watch.durations cimport API_KEYS, Place, Traffic, UnderWay
 
 cdef enum:

@@ -27,19 +27,19 @@ from batchval.core.gate cimport (
     has_payload_claims, read_tag,
 )
 from batchval.ledger.sender_trust cimport TRUSTED
-from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
-from batchval.protocol.broker_requests cimport comes_from_broker
+from batchval.protocol.walkers.api_keys cimport API_VERSIONS, FETCH, PRODUCE
+from batchval.protocol.walkers.broker_requests cimport comes_from_broker
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, position, put_int32, read_int16, skip, skip_tags,
 )
 from batchval.protocol.frames cimport Block
-from batchval.protocol.produce cimport CLAIMS_FIELD, claims_field, walk_bounded_request
-from batchval.protocol.splice cimport Splicer, splicer
-from batchval.protocol.tables cimport close_tables, open_tables, row_of
-from batchval.protocol.tags cimport TaggedField, find_tag
+from batchval.protocol.walkers.produce cimport CLAIMS_FIELD, claims_field, walk_bounded_request
+from batchval.protocol.walkers.splice cimport Splicer, splicer
+from batchval.protocol.walkers.tables cimport close_tables, open_tables, row_of
+from batchval.protocol.walkers.tags cimport TaggedField, find_tag
 from batchval.proxy.watch.durations cimport Place, Traffic, UnderWay, now_ns
 from batchval.proxy.produce.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
-from batchval.protocol.positions cimport (
+from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,
     PRODUCE_REQUEST_PARTITION_RECORDS,
     PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_START,

@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from batchval.protocol.addresses import may_hold_addresses, rewrite_addresses
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
@@ -35,8 +34,9 @@ from batchval.protocol.messages.sasl_authenticate import (
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.protocol.old_versions import PRODUCERS, Raised
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
+from batchval.protocol.walkers.addresses import may_hold_addresses, rewrite_addresses
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower, merge
 from batchval.proxy.produce.gate import RequestVerdict
 from batchval.proxy.session import bridges
 from batchval.proxy.session.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms

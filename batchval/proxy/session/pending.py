@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.message import Chunks
 from batchval.protocol.old_versions import Raised
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView
 from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.kit.topics import KnownTopics
 from batchval.proxy.produce.gate import Gate, RequestVerdict

@@ -36,8 +36,8 @@ from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.gate_versions import carried_versions
+from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.proxy.settings.options import DenyRule
 from batchval.proxy.settings.record_settings import (
     CustomRuleNames,

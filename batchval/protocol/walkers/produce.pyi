@@ -3,7 +3,7 @@ from typing import Final, final
 
 from typing_extensions import Buffer
 
-from batchval.protocol.views import FrameView
+from batchval.protocol.walkers.views import FrameView
 
 CLAIMS_TAG: Final[int]
 

@@ -25,7 +25,7 @@ from batchval.protocol.cursor cimport (
     skip_string,
     skip_tags,
 )
-from batchval.protocol.tables cimport Tables, new_row
+from batchval.protocol.walkers.tables cimport Tables, new_row
 
 
 cdef void produce_request_partition_produce_data(Cursor *c, int version, Tables *t, int32_t parent) noexcept nogil:

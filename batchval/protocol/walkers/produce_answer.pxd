@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int32_t
 
-from batchval.protocol.views cimport FrameView
+from batchval.protocol.walkers.views cimport FrameView
 
 
 @cython.final

@@ -17,7 +17,7 @@ high watermark.
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from batchval.protocol.api_keys cimport (
+from batchval.protocol.walkers.api_keys cimport (
     ADD_PARTITIONS_TO_TXN, FETCH, FIND_COORDINATOR, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH,
 )
 from batchval.protocol.cursor cimport (

@@ -9,16 +9,16 @@ it where it is large.
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from batchval.protocol.api_keys cimport (
+from batchval.protocol.walkers.api_keys cimport (
     DESCRIBE_CLUSTER, FETCH, FIND_COORDINATOR, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH,
 )
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, put_uvarint, read_int32, read_uvarint, skip_tags, uvarint_size,
 )
-from batchval.protocol.splice cimport Splicer, splicer
-from batchval.protocol.tables cimport row_of
-from batchval.protocol.views cimport FrameView
-from batchval.protocol.positions cimport (
+from batchval.protocol.walkers.splice cimport Splicer, splicer
+from batchval.protocol.walkers.tables cimport row_of
+from batchval.protocol.walkers.views cimport FrameView
+from batchval.protocol.walkers.positions cimport (
     NODE_COLUMNS, NODE_HOST, NODE_HOST_AT, NODE_HOST_SIZE, NODE_NODE_ID, NODE_PORT_AT, NODE_TAG_AT,
     NODE_TAG_END,
     locate_describe_cluster_response, locate_fetch_response, locate_find_coordinator_response,

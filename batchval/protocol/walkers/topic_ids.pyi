@@ -2,8 +2,8 @@ from typing import final
 
 from typing_extensions import Buffer
 
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.views import FrameView
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.views import FrameView
 
 @final
 class TopicsInMetadata(FrameView):

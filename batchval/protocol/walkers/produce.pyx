@@ -20,10 +20,10 @@ from batchval.protocol.cursor cimport (
     read_uvarint, skip, skip_tags, take, fail, LENGTH_NEGATIVE, NOT_THIS_VERSION, TOO_MANY_ROWS,
 )
 from batchval.protocol.primitives cimport explained
-from batchval.protocol.splice cimport Splicer, splicer
-from batchval.protocol.tables cimport Tables, row_of
-from batchval.protocol.tags cimport TaggedField, find_tag
-from batchval.protocol.positions cimport (
+from batchval.protocol.walkers.splice cimport Splicer, splicer
+from batchval.protocol.walkers.tables cimport Tables, row_of
+from batchval.protocol.walkers.tags cimport TaggedField, find_tag
+from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,
     PRODUCE_REQUEST_PARTITION_INDEX,
     PRODUCE_REQUEST_PARTITION_PARENT, PRODUCE_REQUEST_PARTITION_RECORDS,

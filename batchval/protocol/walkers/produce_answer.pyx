@@ -22,11 +22,11 @@ from libc.stdlib cimport free, malloc, qsort
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int16, put_int32, put_int64, read_int32, read_int64, skip_tags,
 )
-from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
-from batchval.protocol.splice cimport Splicer, splicer
-from batchval.protocol.tables cimport row_of
-from batchval.protocol.views cimport FrameView
-from batchval.protocol.positions cimport (
+from batchval.protocol.walkers.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
+from batchval.protocol.walkers.splice cimport Splicer, splicer
+from batchval.protocol.walkers.tables cimport row_of
+from batchval.protocol.walkers.views cimport FrameView
+from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_INDEX,
     PRODUCE_REQUEST_PARTITION_PARENT,
     PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT, PRODUCE_REQUEST_TOPIC_START,

@@ -21,8 +21,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from batchval.protocol.addresses cimport checked_host
-from batchval.protocol.api_keys cimport FETCH, SHARE_FETCH
+from batchval.protocol.walkers.addresses cimport checked_host
+from batchval.protocol.walkers.api_keys cimport FETCH, SHARE_FETCH
 from batchval.protocol.cursor cimport (
     MAX_STRING, Cursor, close_tag, not_null, open_cursor, open_tag, put_int32, put_uvarint,
     read_count, read_int32, read_uvarint, skip_string, skip_tags, string_length, uvarint_size,
@@ -30,7 +30,7 @@ from batchval.protocol.cursor cimport (
 from batchval.protocol.primitives cimport explained, take_buffer
 
 from batchval.protocol import apis
-from batchval.protocol.addresses import check_brokers
+from batchval.protocol.walkers.addresses import check_brokers
 from batchval.protocol.errors import ProtocolError
 
 #: API keys whose responses FetchTail walks, from the first version that names addresses.

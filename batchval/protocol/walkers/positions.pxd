@@ -4,7 +4,7 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 """
 
 from batchval.protocol.cursor cimport Cursor
-from batchval.protocol.tables cimport Tables
+from batchval.protocol.walkers.tables cimport Tables
 
 cdef enum:  # rows of every node table
     NODE_NODE_ID = 0

@@ -4,10 +4,10 @@ cimport cython
 from libc.stdint cimport int32_t
 
 from batchval.protocol.cursor cimport Cursor
-from batchval.protocol.splice cimport Splicer
-from batchval.protocol.tables cimport Tables
-from batchval.protocol.tags cimport TaggedField
-from batchval.protocol.views cimport FrameView
+from batchval.protocol.walkers.splice cimport Splicer
+from batchval.protocol.walkers.tables cimport Tables
+from batchval.protocol.walkers.tags cimport TaggedField
+from batchval.protocol.walkers.views cimport FrameView
 
 
 cdef enum:

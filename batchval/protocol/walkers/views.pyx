@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t
 
 from batchval.protocol.cursor cimport open_cursor
 from batchval.protocol.primitives cimport explained, take_buffer
-from batchval.protocol.tables cimport close_tables, open_tables
+from batchval.protocol.walkers.tables cimport close_tables, open_tables
 
 from batchval.protocol.errors import ProtocolError
 

@@ -5,7 +5,7 @@ from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t, uint8_t
 
 from batchval.protocol.cursor cimport Cursor
-from batchval.protocol.tables cimport Tables
+from batchval.protocol.walkers.tables cimport Tables
 
 
 @cython.no_gc

@@ -17,9 +17,9 @@ from batchval.protocol.cursor cimport (
     Cursor, fail, not_null, position, read_count, read_int16, read_int32, skip, skip_string,
     skip_tags, string_length, NOT_THIS_VERSION,
 )
-from batchval.protocol.produce cimport ProduceRequestView
-from batchval.protocol.views cimport FrameView
-from batchval.protocol.positions cimport PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT
+from batchval.protocol.walkers.produce cimport ProduceRequestView
+from batchval.protocol.walkers.views cimport FrameView
+from batchval.protocol.walkers.positions cimport PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT
 
 cdef enum:
     # MetadataResponse.json

@@ -4,8 +4,8 @@ from typing import final
 from typing_extensions import Buffer
 
 from batchval.protocol.old_versions import ERROR_CODES as ERROR_CODES
-from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.views import FrameView
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.views import FrameView
 
 @final
 class ProduceResponseView(FrameView):
