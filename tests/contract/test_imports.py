@@ -1,5 +1,5 @@
 """Check the rules of the architecture: every import runs down, no modules of a package import each
-other in a circle, and native code knows bytes, never sockets or files.
+other in a circle, native code knows bytes, never sockets or files, and a folder holds few files.
 
 import-linter reads .py files (``make check``); this reads .pyx, .pxd and own C too, which it
 cannot. The floors are those of pyproject.toml.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -59,6 +59,11 @@ OPEN_CIRCLES = {
     ),
     ("proxy.produce.gate", "proxy.produce.record_stage"),
 }
+
+#: A reader must find a file among its neighbours.
+MAX_FILES = 30
+#: folders that still hold more
+OPEN_FOLDERS = {"core"}
 
 #: what native code may ask of Python; only WITH_A_CLOCK may ask for a clock
 PYTHON = {
@@ -249,6 +254,30 @@ def test_every_import_runs_down() -> None:
 
 def test_no_circle_inside_a_package() -> None:
     assert set(circles(PACKAGE)) == OPEN_CIRCLES
+
+
+def full_folders(package: Path) -> Iterator[str]:
+    """Yield each folder with more than MAX_FILES files that somebody wrote or generated there."""
+    written = [*files(package, ".py", ".pyx", ".pxd", ".pyi"), *own_c(package)]
+    for folder, count in Counter(path.parent for path in written).items():
+        if count > MAX_FILES:
+            yield folder.relative_to(package).as_posix()
+
+
+def test_a_folder_of_the_package_holds_at_most_30_files() -> None:
+    assert set(full_folders(PACKAGE)) == OPEN_FOLDERS
+
+
+def test_a_planted_full_folder_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "batchval" / "core"
+    folder.mkdir(parents=True)
+    for n in range(MAX_FILES - 1):
+        (folder / f"a{n}.pyx").touch()
+        (folder / f"a{n}.c").touch()  # Cython's output
+    (folder / "a.h").touch()
+    assert list(full_folders(tmp_path / "batchval")) == []
+    (folder / "a.pxd").touch()
+    assert list(full_folders(tmp_path / "batchval")) == ["core"]
 
 
 def test_native_code_knows_bytes_alone() -> None:
