@@ -128,7 +128,7 @@ def _context() -> ForkServerContext:
     workers inherit the mask.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["batchval.audit.lean", "batchval.audit.work"])
+    context.set_forkserver_preload(["batchval.audit.without_pandas", "batchval.audit.work"])
     resource_tracker.ensure_running()  # which sets signals of its own, so before
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

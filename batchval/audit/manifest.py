@@ -4,7 +4,7 @@ With it a later audit reads only what is new.
 
 A segment of the same file, size and time of its last write is not read again. One that has more
 bytes, and in which the last batch of then (by its checksum, offset and epoch) still lies, is read
-from there. Any other is read whole (batchval.segment.entry).
+from there. Any other is read whole (batchval.segment.manifest_entry).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from batchval.core.format.layout import (
     RECORDS,
 )
 from batchval.errors import BatchvalError
-from batchval.segment.entry import Entry, Reading
 from batchval.segment.findings import Finding
+from batchval.segment.manifest_entry import Entry, Reading
 from batchval.segment.options import Options
 from batchval.segment.range_check import Last
 from batchval.segment.store import SegmentInfo, Store, folder_and_name, one_line, shown, text_of

@@ -29,8 +29,8 @@ from batchval.audit.hours import (
 from batchval.audit.manifest import to_table
 from batchval.audit.outputs import ERRORS, SUMMARY, TRANSACTIONS
 from batchval.errors import ErrorCode
-from batchval.segment.entry import Entry, is_whole, log_results
 from batchval.segment.findings import Finding, Level, State
+from batchval.segment.manifest_entry import Entry, is_whole, log_results
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, Part
 from batchval.segment.range_check import RangeResult

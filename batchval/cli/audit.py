@@ -389,7 +389,7 @@ def audit(
 
 
 def _manifest(since: str, options: Options) -> Manifest:
-    # here, since it makes an array of pyarrow, which imports pandas before batchval.audit.lean
+    # here, since it makes an array of pyarrow, which imports pandas before batchval.audit.without_pandas
     from batchval.audit.manifest import Manifest
 
     return Manifest.read(since, options)
@@ -425,7 +425,7 @@ def _engine(
     from batchval.audit.local import run_local, start_early
 
     start_early(ranges, processes, deep=deep)
-    import batchval.audit.lean  # noqa: F401
+    import batchval.audit.without_pandas  # noqa: F401
 
     return "local", lambda todo, options, out: run_local(
         todo, options, out, processes, advance, _say

@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from batchval.core.batch import RecordBatch, batches
+from batchval.core.batches.batch import RecordBatch, batches
 from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.errors import OffsetOutOfRangeError
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
-from batchval.fetch.pieces import FetchPieces
+from batchval.fetch.partition_chunks import FetchPieces
 from batchval.fetch.receiver import Quota
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
 from batchval.fetch.streams import Streams

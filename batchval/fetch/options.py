@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from batchval.fetch.pieces import FetchSplitter
+from batchval.fetch.partition_chunks import FetchSplitter
 from batchval.network.client import ClientOptions, check_heartbeat
 from batchval.network.cluster_metadata import bootstrap_nodes
 from batchval.network.network_client import NetworkOptions

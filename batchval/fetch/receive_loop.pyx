@@ -26,7 +26,7 @@ from batchval.fetch.receive cimport (
 )
 from batchval.fetch.receive_request cimport stream_request
 from batchval.fetch.receiver cimport Receiver
-from batchval.fetch.turns cimport (
+from batchval.fetch.turn_lock cimport (
     Turns, close_turns, give_turn, let_others_in, open_turns, step_aside, step_in, take_turn,
 )
 

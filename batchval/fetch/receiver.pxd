@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from batchval.fetch.receive cimport Share, Stream
-from batchval.fetch.turns cimport Turns
+from batchval.fetch.turn_lock cimport Turns
 
 
 @cython.final

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from batchval.core.stages.arguments cimport take_buffer
+from batchval.core.stages.stages.arguments cimport take_buffer
 from batchval.core.codecs.scratch cimport Scratch, borrow, give_back
 from batchval.fetch.receive cimport (
     COUNT_HEADERS, COUNT_RECORDS, FIRST_VERSION, FREE, GIVE_BLOCKS, LAST_VERSION, MOST_WAITING,
@@ -17,7 +17,7 @@ from batchval.fetch.receive cimport (
 )
 from batchval.fetch.receive_memory cimport Block, release_block, view_of
 from batchval.fetch.receive_request cimport stream_request
-from batchval.fetch.turns cimport close_turns, give_turn, open_turns, take_turn
+from batchval.fetch.turn_lock cimport close_turns, give_turn, open_turns, take_turn
 
 from collections import namedtuple
 

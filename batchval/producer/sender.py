@@ -28,9 +28,9 @@ from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, PartitionQueue, Passed, ProducerBatch, _Result
 from batchval.producer.compressing import Compressing
 from batchval.producer.delivery import Failures
-from batchval.producer.doubts import Doubts, Event, Leaders
 from batchval.producer.errors import FENCED, DeliveryTimeoutError, ProducerFencedError
 from batchval.producer.options import ProducerOptions
+from batchval.producer.sequence_doubt import Doubts, Event, Leaders
 from batchval.producer.sequences import Sequences
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.produce import (

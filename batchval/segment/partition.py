@@ -18,7 +18,8 @@ import numpy as np
 
 from batchval.core.batches.continuity import PRODUCERS, Continuity
 from batchval.rules import Rule
-from batchval.segment.entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
+from batchval.segment.aux_checks import EpochChange, check_epochs, first_of
+from batchval.segment.aux_files import ABORTED_ENTRY
 from batchval.segment.file_names import SEGMENT_NAME
 from batchval.segment.findings import (
     BREAKS,
@@ -31,10 +32,9 @@ from batchval.segment.findings import (
     found_between,
 )
 from batchval.segment.index import covers
+from batchval.segment.manifest_entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult, was_compacted
-from batchval.segment.side_checks import EpochChange, check_epochs, first_of
-from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 from batchval.segment.tiered import OVERLAP
 from batchval.segment.transaction_index import check_transaction_index

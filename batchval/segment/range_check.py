@@ -34,6 +34,23 @@ from batchval.core.batches.continuity import Continuity
 from batchval.core.batches.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import EXTRAS, Rule, by_number
+from batchval.segment.aux_checks import (
+    EpochChange,
+    check_small_file,
+    check_time_entries,
+    check_time_order,
+    check_transactions,
+    first_of,
+)
+from batchval.segment.aux_files import (
+    TIME_ENTRY,
+    Aborted,
+    EpochStart,
+    Malformed,
+    epoch_starts,
+    time_entries,
+)
+from batchval.segment.aux_files import transactions as parse_transactions
 from batchval.segment.file_names import LEADER_EPOCHS
 from batchval.segment.findings import (
     Found,
@@ -56,23 +73,6 @@ from batchval.segment.markers import NO_MARKER, marker_kinds
 from batchval.segment.options import Options, validator_of
 from batchval.segment.ranges import Range
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentReader, Stretch
-from batchval.segment.side_checks import (
-    EpochChange,
-    check_small_file,
-    check_time_entries,
-    check_time_order,
-    check_transactions,
-    first_of,
-)
-from batchval.segment.side_files import (
-    TIME_ENTRY,
-    Aborted,
-    EpochStart,
-    Malformed,
-    epoch_starts,
-    time_entries,
-)
-from batchval.segment.side_files import transactions as parse_transactions
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
 from batchval.segment.transactions import Transactions
 from batchval.segment.trust import TrustCounts
@@ -324,7 +324,8 @@ def check_range(
         producer_id_expiration_ms=options.producer_id_expiration_ms,
     )
     places = Places()
-    sides = read_sides(result)  # before the log: entries of batches that come later are not in it
+    # before the log: entries of batches that come later are not in it
+    sides = _read_aux_files(result)
     reading = blocks(part, options)
     while True:
         try:
@@ -339,7 +340,7 @@ def check_range(
     if not result.changed and not result.gone:
         result.changed = _another(segment)
     if not result.unreadable:
-        check_sides(result, places, sides)
+        _check_aux_files(result, places, sides)
     return result
 
 
@@ -548,7 +549,7 @@ def _refused(columns: BatchColumns, row: int, base: int, rule: Rule, reason: str
     return Found(*place, rule, reason, stamp if stamp >= 0 else None)
 
 
-def read_sides(result: RangeResult) -> dict[str, bytes]:
+def _read_aux_files(result: RangeResult) -> dict[str, bytes]:
     """Return the files next to the segment by name: indexes, and to its first range the others."""
     segment = result.range.segment
     found = {}
@@ -567,7 +568,7 @@ def read_sides(result: RangeResult) -> dict[str, bytes]:
     return found
 
 
-def check_sides(result: RangeResult, places: Places, sides: dict[str, bytes]) -> None:
+def _check_aux_files(result: RangeResult, places: Places, sides: dict[str, bytes]) -> None:
     """Add the findings of these files to a result whose range has been read. ``places``: where its
     batches are.
     """

@@ -31,6 +31,7 @@ import numpy as np
 from batchval.core.batches.columns import BatchColumns
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
+from batchval.segment.aux_files import EpochStart, Malformed, check_topic_id
 from batchval.segment.file_names import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -42,7 +43,6 @@ from batchval.segment.options import Options
 from batchval.segment.partition import Joined, uncertain
 from batchval.segment.range_check import Block, RangeResult, is_compacted
 from batchval.segment.reader import Damage
-from batchval.segment.side_files import EpochStart, Malformed, check_topic_id
 from batchval.segment.store import (
     SegmentInfo,
     Store,

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from batchval.errors import BatchvalError
-from batchval.segment.entry import Entry, Reading
 from batchval.segment.file_names import SEGMENT_NAME
 from batchval.segment.findings import STRUCTURAL, Finding, Level
 from batchval.segment.folders import PAUSE_S, ROUNDS
+from batchval.segment.manifest_entry import Entry, Reading
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.range_check import RangeResult, was_compacted

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlunsplit
 
 from batchval.errors import BatchvalError
+from batchval.segment.aux_files import Malformed, offsets_of
 from batchval.segment.file_names import (
     CHECKPOINTS,
     CLEANER_CHECKPOINT,
@@ -39,7 +40,6 @@ from batchval.segment.file_names import (
 from batchval.segment.folders import ListedFile, cleaned_partitions, properties, read_small, walk
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 from batchval.segment.schemes import plain_uri, refusal, root_of
-from batchval.segment.side_files import Malformed, offsets_of
 from batchval.segment.tiered import MANIFEST, is_tiered, partition_of, transformation
 from batchval.segment.uris import one_line, shown, split
 

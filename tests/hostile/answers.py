@@ -13,7 +13,7 @@ from typing import Any
 
 from batchval.core.fetched import walk_fetched
 from batchval.errors import NotABatch
-from batchval.fetch.pieces import FetchPieces, FetchSplitter
+from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.fetch import (
     AbortedTransaction,

@@ -76,7 +76,7 @@ _MUTATED: Final = (
         "codecs.snappy",
     ),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
-    "batchval.fetch.pieces",
+    "batchval.fetch.partition_chunks",
     "batchval.perf.histogram",
     "batchval.producer.murmur2",
 )
@@ -131,7 +131,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
             "batches.row_loops",
             "batches.validator",
         ),
-        "batchval.fetch.pieces",
+        "batchval.fetch.partition_chunks",
         "batchval.perf.histogram",
         "batchval.protocol.frame_memory",
         "batchval.protocol.walkers.fetch_tail",
@@ -166,8 +166,13 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.frames",
         *_core("batches.fetched"),
     ),
+    "fetch_answers": (
+        "batchval.fetch.partition_chunks",
+        "batchval.protocol.frames",
+        *_core("batches.fetched"),
+    ),
     "answers_to_producers": ("batchval.protocol.frames", "batchval.protocol.primitives"),
-    "answers_to_consumers": ("batchval.fetch.pieces", "batchval.protocol.primitives"),
+    "answers_to_consumers": ("batchval.fetch.partition_chunks", "batchval.protocol.primitives"),
     "answers_to_gates": ("batchval.protocol.frames", "batchval.protocol.walkers.topic_ids"),
     "answers_of_others": (),
     "received": (

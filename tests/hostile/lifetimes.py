@@ -28,7 +28,7 @@ from batchval.core.batches.builder import BatchBuilder
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
-from batchval.fetch.pieces import FetchPieces, FetchSplitter
+from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram
 from batchval.policy import TopicPolicy
 from batchval.protocol.frames import FrameSplitter

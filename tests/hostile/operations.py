@@ -21,7 +21,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from batchval.core.convert.convert.down_conversion import NotConverted, down_convert
+from batchval.core.convert.convert.convert.down_conversion import NotConverted, down_convert
+from batchval.core.stages.stages.stages import claims
 
 from batchval.compression.compressors import compress
 from batchval.core.batches import builder as producer_builder
@@ -32,9 +33,8 @@ from batchval.core.batches.result import ValidationResult
 from batchval.core.batches.validator import LogValidator
 from batchval.core.fetched import walk_fetched
 from batchval.core.format.crc32c import crc32, crc32c, crc32c_by, usable_kernels
-from batchval.core.stages.stages import claims
 from batchval.errors import BatchvalError
-from batchval.fetch.pieces import FetchPieces, FetchSplitter
+from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram, stamp_many
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.producer.murmur2 import murmur2, partition_of

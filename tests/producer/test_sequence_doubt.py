@@ -17,8 +17,8 @@ from batchval.errors import ErrorCode
 from batchval.network.errors import BrokerError
 from batchval.producer import Producer
 from batchval.producer.batch import Doubt, PartitionQueue
-from batchval.producer.doubts import TRANSITIONS, Action, Doubts, Event, follow
 from batchval.producer.errors import DeliveryUnknownError
+from batchval.producer.sequence_doubt import TRANSITIONS, Action, Doubts, Event, follow
 from tests.producer.scripted import Fault, ScriptedBroker, no_fault
 from tests.producer.test_sending import fill, options, run
 from tests.support.network import until

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.fetch.pieces import FetchPieces, FetchSplitter
+from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError
 from batchval.protocol.messages.fetch import (
@@ -248,7 +248,7 @@ def test_a_length_buys_little_before_its_bytes_come() -> None:
     nothing.
     """
     name = a_length_buys_little_before_its_bytes_come.__name__
-    script = f"from tests.fetch.test_pieces import {name}; {name}()"
+    script = f"from tests.fetch.test_partition_chunks import {name}; {name}()"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 

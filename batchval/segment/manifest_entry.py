@@ -22,10 +22,10 @@ from typing import Any
 
 from batchval.core.batches.continuity import Continuity
 from batchval.rules import Rule
+from batchval.segment.aux_checks import EpochChange
+from batchval.segment.aux_files import Aborted, EpochStart
 from batchval.segment.findings import Found, Level
 from batchval.segment.range_check import Last, RangeResult
-from batchval.segment.side_checks import EpochChange
-from batchval.segment.side_files import Aborted, EpochStart
 from batchval.segment.store import SegmentInfo, SideFile
 from batchval.segment.transactions import Transactions
 

@@ -15,9 +15,7 @@ import numpy as np
 
 from batchval.report.units import plural
 from batchval.rules import Rule
-from batchval.segment.file_names import LEADER_EPOCHS, PARTITION_METADATA
-from batchval.segment.findings import Found
-from batchval.segment.side_files import (
+from batchval.segment.aux_files import (
     ABORTED_ENTRY,
     TIME_ENTRY,
     EpochStart,
@@ -28,6 +26,8 @@ from batchval.segment.side_files import (
     epoch_starts,
     transactions,
 )
+from batchval.segment.file_names import LEADER_EPOCHS, PARTITION_METADATA
+from batchval.segment.findings import Found
 
 __all__ = [
     "EpochChange",
