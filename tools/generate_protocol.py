@@ -1,5 +1,6 @@
-"""Write batchval/protocol/messages/, apis.py, error_schemas.py and walkers/positions.pyx, and the
-messages of tests/protocol/address_messages/, from Kafka's message definitions.
+"""Write batchval/protocol/messages/, apis.py, error_schemas.py, raised_fetch.py,
+walkers/positions.pyx and walkers/fetch_layout.pxd, and the messages of
+tests/protocol/address_messages/, from Kafka's message definitions.
 
     python tools/generate_protocol.py            write the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
@@ -16,7 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools import protocol_messages, protocol_schemas, protocol_walkers  # noqa: E402
+from tools import (  # noqa: E402
+    protocol_layouts,
+    protocol_messages,
+    protocol_schemas,
+    protocol_walkers,
+)
 from tools.kafka_definitions import Definition, Definitions, Field, jar, snake  # noqa: E402
 
 TARGET = ROOT / "batchval" / "protocol"
@@ -167,6 +173,8 @@ def generated(definitions: Definitions) -> dict[Path, str]:
         TARGET / "walkers" / name: text
         for name, text in protocol_walkers.files(definitions).items()
     }
+    found[TARGET / "walkers" / "fetch_layout.pxd"] = protocol_layouts.file(definitions)
+    found[TARGET / "raised_fetch.py"] = protocol_layouts.raised(definitions)
     found[TARGET / "apis.py"] = _apis(definitions)
     found[TARGET / "error_schemas.py"] = protocol_schemas.file(definitions)
     names = {}

@@ -1,11 +1,7 @@
 """The answer to a Fetch, cut up while it comes: each partition's records in memory of their own.
 
-    answer     int32 correlation_id, tagged fields where flexible (12), int32 throttle_time_ms,
-               int16 error_code and int32 session_id (from 7), topics, tagged fields
-    topic      name, partitions, tagged fields
-    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset,
-               int64 log_start_offset (from 5), aborted transactions,
-               int32 preferred_read_replica (from 11), records, tagged fields
+The layout of an answer is that of ``protocol.walkers.fetch_layout``, after int32 correlation_id and
+tagged fields where flexible (12).
 
 An answer may have 50 MiB and more. Nobody waits for its end, and it is never whole in memory: who
 reads a partition finds it in the processor's cache, and the memory is used again when it is let go.
@@ -20,11 +16,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from batchval.protocol.cursor cimport (
-    COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, bswap32, fail, not_null, open_cursor, position,
-    read_count, read_int16, read_int32, read_uvarint, skip, skip_tags, string_length, take,
+    COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, bswap32, fail, open_cursor, position, skip,
+    skip_tags, take,
 )
 from batchval.protocol.frames cimport TRUST, Block, FrameSplitter, large_for
 from batchval.protocol.primitives cimport explained
+from batchval.protocol.walkers.fetch_layout cimport (
+    FetchHead, FetchPartition, FetchTopic, read_fetch_head, read_fetch_partition,
+    read_fetch_records_size, read_fetch_topic, skip_fetch_aborted,
+)
 
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.fetch import PartitionData
@@ -89,29 +89,17 @@ cdef class FetchPieces:
         least.
         """
         cdef Cursor c
-        cdef int32_t throttle_time_ms = 0
-        cdef int error_code = 0
-        cdef int64_t count = 0, size = 0
-        cdef const uint8_t *name = NULL
+        cdef FetchHead head
+        cdef FetchTopic topic
         while self.step != NOTHING:
             open_cursor(&c, data + at, end - at, self.api_version >= FLEXIBLE)
             self.wanted = end - at + 1
             if self.step == HEAD:
                 skip(&c, 4)
                 skip_tags(&c)
-                throttle_time_ms = read_int32(&c)
-                if self.api_version >= 7:
-                    error_code = read_int16(&c)
-                    skip(&c, 4)
-                count = read_count(&c)
-                not_null(&c, count)
+                read_fetch_head(&c, self.api_version, -1, &head)
             elif self.step == TOPIC:
-                size = string_length(&c)
-                not_null(&c, size)
-                if not c.wrong:
-                    name = take(&c, size)
-                    count = read_count(&c)
-                    not_null(&c, count)
+                read_fetch_topic(&c, self.api_version, -1, &topic)
             elif self.step == PARTITION:
                 self.partition_end(&c)
             else:
@@ -121,14 +109,15 @@ cdef class FetchPieces:
                     return at
                 raise explained(&c)
             if self.step == HEAD:
-                self.throttle_time_ms = throttle_time_ms
-                self.error_code = error_code
-                self.topics = count
-                self.step = TOPIC if count else ANSWER_END
+                self.throttle_time_ms = head.throttle_time_ms
+                self.error_code = head.error_code
+                self.topics = head.responses
+                self.step = TOPIC if self.topics else ANSWER_END
             elif self.step == TOPIC:
-                self.topic = PyUnicode_DecodeUTF8(<const char *>name, size, "replace")
-                self.partitions = count
-                self.step = PARTITION if count else TOPIC_END
+                self.topic = PyUnicode_DecodeUTF8(
+                    <const char *>topic.topic, topic.topic_size, "replace")
+                self.partitions = topic.partitions
+                self.step = PARTITION if self.partitions else TOPIC_END
             elif self.step == PARTITION:
                 self.hand_on(view[at:at + position(&c)], whole)
                 self.partitions -= 1
@@ -145,19 +134,14 @@ cdef class FetchPieces:
 
     cdef void partition_end(self, Cursor *c) noexcept:
         """Step over a partition. Where its records are cut, it is known how much is wanted."""
-        cdef int64_t count, length, _i
-        skip(c, 4 + 2 + 8 + 8)
-        if self.api_version >= 5:
-            skip(c, 8)
-        count = read_count(c)
-        for _i in range(count):
-            skip(c, 16)
-            skip_tags(c)
+        cdef FetchPartition partition
+        cdef int64_t length, _i
+        read_fetch_partition(c, self.api_version, -1, &partition)
+        for _i in range(partition.aborted_transactions):
+            skip_fetch_aborted(c, self.api_version)
             if c.wrong:
                 return
-        if self.api_version >= 11:
-            skip(c, 4)
-        length = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+        length = read_fetch_records_size(c, self.api_version)
         if c.wrong:
             return
         if length < -1:

@@ -1,12 +1,7 @@
 """Read answers to Fetch (4 to 12) without the GIL. Their records are counted or handed over.
 
-    answer     int32 length, int32 correlation_id, tagged fields where flexible (12),
-               int32 throttle_time_ms, int16 error_code and int32 session_id (from 7), topics,
-               tagged fields
-    topic      name, partitions, tagged fields
-    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset,
-               int64 log_start_offset (from 5), aborted transactions, int32
-               preferred_read_replica (from 11), records, tagged fields
+The layout of an answer is that of ``protocol.walkers.fetch_layout``, after int32 length and int32
+correlation_id.
 
 A stream is what one connection asks for and gets. Its memory is one buffer, which holds a batch at
 most, and the block that records come into where they are handed over. What a length states is
@@ -44,8 +39,12 @@ from batchval.core.codecs.scratch cimport Scratch
 from batchval.fetch.receive_memory cimport Block, content, grown_block, new_block, release_block
 from batchval.protocol.frame_memory cimport TRUST
 from batchval.protocol.cursor cimport (
-    COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, fail, not_null, open_cursor, position,
-    read_int16, read_int32, read_int64, read_uvarint, skip, skip_tags, string_length, take,
+    COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, fail, open_cursor, position, read_int32,
+    skip_tags,
+)
+from batchval.protocol.walkers.fetch_layout cimport (
+    FetchHead, FetchPartition, FetchTopic, read_fetch_head, read_fetch_partition,
+    read_fetch_records_size, read_fetch_topic, skip_fetch_aborted,
 )
 
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -160,18 +159,6 @@ cdef int take_skipped(Stream *s, int64_t there) noexcept nogil:
     return TAKEN
 
 
-cdef int64_t count_of(Stream *s, Cursor *c) noexcept nogil:
-    """Return an array's count, -1 for null. An element takes at least one byte."""
-    cdef int64_t count = read_uvarint(c) - 1 if c.flexible else read_int32(c)
-    if c.wrong:
-        return -1
-    if count < -1:
-        fail(c, LENGTH_NEGATIVE)
-    elif count > s.frame_left:
-        fail(c, COUNT_TOO_LARGE)
-    return count
-
-
 cdef int take_fields(Stream *s, int64_t there) noexcept nogil:
     """Take small fields, all of a step or none."""
     cdef Cursor c
@@ -183,8 +170,7 @@ cdef int take_fields(Stream *s, int64_t there) noexcept nogil:
     elif s.step == PARTITION:
         take_partition(s, &c)
     elif s.step == ABORTED_ONE:
-        skip(&c, 16)
-        skip_tags(&c)
+        skip_fetch_aborted(&c, s.version)
         if not c.wrong:
             s.aborted_left -= 1
             s.step = ABORTED_ONE if s.aborted_left else RECORDS_SIZE
@@ -204,64 +190,51 @@ cdef int take_fields(Stream *s, int64_t there) noexcept nogil:
 
 
 cdef void take_head(Stream *s, Cursor *c) noexcept nogil:
-    cdef int32_t throttle_ms, error = 0
-    cdef int64_t count
-    skip_tags(c)
-    throttle_ms = read_int32(c)
-    if s.version >= 7:
-        error = read_int16(c)
-        skip(c, 4)
-    count = count_of(s, c)
-    not_null(c, count)
+    cdef FetchHead head
+    skip_tags(c)  # of the response header
+    read_fetch_head(c, s.version, s.frame_left, &head)
     if c.wrong:
         return
-    s.throttle_ms = throttle_ms if throttle_ms > 0 else 0
-    if error:
+    s.throttle_ms = head.throttle_time_ms if head.throttle_time_ms > 0 else 0
+    if head.error_code:
         return_all(s)
-    s.topics_left = count
+    s.topics_left = head.responses
     s.next_in_order = 0
-    s.step = TOPIC if count else ANSWER_TAGS
+    s.step = TOPIC if head.responses else ANSWER_TAGS
 
 
 cdef void take_topic(Stream *s, Cursor *c) noexcept nogil:
-    cdef int64_t count, size = string_length(c)
-    cdef const uint8_t *name
+    cdef FetchTopic f
     cdef int32_t i
-    not_null(c, size)
-    if c.wrong:
-        return
-    name = take(c, size)
-    count = count_of(s, c)
-    not_null(c, count)
+    read_fetch_topic(c, s.version, s.frame_left, &f)
     if c.wrong:
         return
     s.topic = -1
     for i in range(s.topic_count):
-        if s.topics[i].size == size and memcmp(s.topics[i].name, name, size) == 0:
+        if s.topics[i].size == f.topic_size and memcmp(
+                s.topics[i].name, f.topic, f.topic_size) == 0:
             s.topic = i
             break
-    s.partitions_left = count
-    s.step = PARTITION if count else TOPIC_TAGS
+    s.partitions_left = f.partitions
+    s.step = PARTITION if f.partitions else TOPIC_TAGS
 
 
 cdef void take_partition(Stream *s, Cursor *c) noexcept nogil:
-    cdef int32_t index = read_int32(c), error = read_int16(c)
-    cdef int64_t high_watermark = read_int64(c), aborted
+    cdef FetchPartition f
     cdef Share *share
-    skip(c, 8 + 8 if s.version >= 5 else 8)
-    aborted = count_of(s, c)
+    read_fetch_partition(c, s.version, s.frame_left, &f)
     if c.wrong:
         return
-    s.current = slot_of(s, index)
+    s.current = slot_of(s, f.partition_index)
     if s.current >= 0:
         share = &s.shares[s.current]
-        share.high_watermark = high_watermark
-        if error:
-            return_share(s, share, error)
-        elif aborted > 0 and s.isolation:
+        share.high_watermark = f.high_watermark
+        if f.error_code:
+            return_share(s, share, f.error_code)
+        elif f.aborted_transactions > 0 and s.isolation:
             return_share(s, share, ABORTED)
-    s.aborted_left = aborted
-    s.step = ABORTED_ONE if aborted > 0 else RECORDS_SIZE
+    s.aborted_left = f.aborted_transactions
+    s.step = ABORTED_ONE if f.aborted_transactions > 0 else RECORDS_SIZE
 
 
 cdef int32_t slot_of(Stream *s, int32_t index) noexcept nogil:
@@ -280,10 +253,7 @@ cdef int32_t slot_of(Stream *s, int32_t index) noexcept nogil:
 
 
 cdef void take_records_size(Stream *s, Cursor *c) noexcept nogil:
-    cdef int64_t size
-    if s.version >= 11:
-        skip(c, 4)
-    size = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+    cdef int64_t size = read_fetch_records_size(c, s.version)
     if c.wrong:
         return
     if size < -1:

@@ -165,24 +165,38 @@ cdef inline int64_t string_length(Cursor *c) noexcept nogil:
     return checked_length(c, length)
 
 
+cdef inline int64_t stated_size(Cursor *c) noexcept nogil:
+    """Return an array's count, or the length of bytes or records, as stated; -1 for null."""
+    return read_uvarint(c) - 1 if c.flexible else read_int32(c)
+
+
 cdef inline int64_t bytes_length(Cursor *c) noexcept nogil:
     """Return the length of bytes or records, -1 for null, once the bytes are known to be there."""
-    cdef int64_t length = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+    cdef int64_t length = stated_size(c)
     return -1 if c.wrong else checked_length(c, length)
 
 
-cdef inline int64_t read_count(Cursor *c) noexcept nogil:
+cdef inline int64_t count_up_to(Cursor *c, int64_t most) noexcept nogil:
     """Return an array's count, -1 for null.
 
-    An element takes at least one byte: a count above the rest is refused before any allocation.
+    An element takes at least one byte: a count above ``most`` is refused before any allocation. -1:
+    above the bytes that are left.
     """
-    cdef int64_t count = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+    cdef int64_t count = stated_size(c)
     if c.wrong:
         return -1
-    if count > c.end - c.at:
+    if count < -1:
+        fail(c, LENGTH_NEGATIVE)
+        return -1
+    if count > (c.end - c.at if most < 0 else most):
         fail(c, COUNT_TOO_LARGE)
         return -1
-    return checked_length(c, count)
+    return count
+
+
+cdef inline int64_t read_count(Cursor *c) noexcept nogil:
+    """Return an array's count, -1 for null: as many as bytes are left at most."""
+    return count_up_to(c, -1)
 
 
 cdef inline void not_null(Cursor *c, int64_t length) noexcept nogil:

@@ -18,6 +18,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.old_versions import ERROR_CODES
 from batchval.protocol.primitives import Reader, Writer
+from batchval.protocol.raised_fetch import read_partitions
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -170,24 +171,7 @@ class FetchedAnswer(NamedTuple):
 
 def read_answer(body: Buffer) -> FetchedAnswer:
     """Read the body of an answer of version 10. Bytes after its end are ignored. ProtocolError."""
-    r = Reader(body)
-    throttle_time_ms, error_code = r.int32(), r.int16()
-    r.int32()  # session_id
-    topics: list[tuple[str, int]] = []
-    partitions = []
-    for _ in range(r.count()):
-        name, count = r.string(), r.count()
-        topics.append((name, count))
-        for _ in range(count):
-            partition, code, high_watermark = r.int32(), r.int16(), r.int64()
-            r.int64()  # last_stable_offset
-            r.int64()  # log_start_offset
-            aborted = [(r.int64(), r.int64()) for _ in range(max(r.nullable_count(), 0))]
-            records = r.nullable_records()
-            partitions.append(
-                FetchedPartition(name, partition, code, high_watermark, aborted, records)
-            )
-    return FetchedAnswer(throttle_time_ms, error_code, topics, partitions)
+    return FetchedAnswer(*read_partitions(Reader(body), FetchedPartition))
 
 
 class AnswerWriter:

@@ -1,14 +1,5 @@
-"""Replace brokers' addresses at the end of a Fetch response that comes in pieces.
-
-    Fetch 16 to 18      length:4 correlation_id:4 tags | throttle:4 error:2 session_id:4
-                        topics | tail
-      topic             id:16 partitions tags
-      partition         index:4 error:2 offsets:24 aborted replica:4 records tags
-    ShareFetch 1 and 2  length:4 correlation_id:4 tags | throttle:4 error:2 message lock_timeout:4
-                        topics | tail
-      topic             id:16 partitions tags
-      partition         index:4 error:2 message acknowledge_error:2 message leader:8 tags
-                        records acquired tags
+"""Replace brokers' addresses at the end of a Fetch response that comes in pieces: Fetch 16 to 18,
+ShareFetch 1 and 2. ``fetch_layout`` has the steps of a walk up to the tail.
 
 The tail is what may name addresses (KIP-951): the root's tagged fields, before which ShareFetch has
 an array of NodeEndpoints. What is before the tail is passed on as it comes. The length of the frame
@@ -28,6 +19,10 @@ from batchval.protocol.cursor cimport (
     read_count, read_int32, read_uvarint, skip_string, skip_tags, string_length, uvarint_size,
 )
 from batchval.protocol.primitives cimport explained, take_buffer
+from batchval.protocol.walkers.fetch_layout cimport (
+    ARRAY, BYTES, END, LENGTH, STRING, TAGS, TAIL, fetch_response_steps,
+    share_fetch_response_steps,
+)
 
 from batchval.protocol import apis
 from batchval.protocol.walkers.addresses import check_brokers
@@ -35,16 +30,6 @@ from batchval.protocol.errors import ProtocolError
 
 #: API keys whose responses FetchTail walks, from the first version that names addresses.
 WITH_TAIL = frozenset({FETCH, SHARE_FETCH})
-
-cdef enum Kind:  # of steps
-    LENGTH       # of the frame
-    BYTES        # ``argument`` of them
-    STRING       # uvarint length + 1
-    RECORDS      # the same, any size
-    ARRAY        # uvarint count + 1; ``argument``: the step after its END
-    END          # of an element; ``argument``: the element's first step
-    TAGS         # uvarint count, then (uvarint tag, uvarint size, bytes) each
-    TAIL
 
 cdef enum:
     STEPS = 25   # of a response at most
@@ -57,7 +42,7 @@ cdef enum:
 
 cdef struct Step:
     int kind
-    int argument
+    int argument        # as in fetch_layout; of ARRAY: the step after its END, of END: the first
     bint nullable
 
 cdef struct Walk:
@@ -96,27 +81,8 @@ cdef int lay_out(Step *steps, list rows) except -1:
     return 0
 
 
-lay_out(FETCH_STEPS, [
-    (LENGTH, 0), (BYTES, 4), (TAGS, 0),
-    (BYTES, 4 + 2 + 4),
-    (ARRAY, 0), (BYTES, 16),
-    (ARRAY, 0), (BYTES, 4 + 2 + 8 + 8 + 8),
-    (ARRAY, NULLABLE), (BYTES, 8 + 8), (TAGS, 0), (END, 0),
-    (BYTES, 4), (RECORDS, NULLABLE), (TAGS, 0), (END, 0),
-    (TAGS, 0), (END, 0),
-    (TAIL, 0),
-])
-lay_out(SHARE_FETCH_STEPS, [
-    (LENGTH, 0), (BYTES, 4), (TAGS, 0),
-    (BYTES, 4 + 2), (STRING, NULLABLE), (BYTES, 4),
-    (ARRAY, 0), (BYTES, 16),
-    (ARRAY, 0), (BYTES, 4 + 2), (STRING, NULLABLE), (BYTES, 2), (STRING, NULLABLE),
-    (BYTES, 4 + 4), (TAGS, 0), (RECORDS, 0),
-    (ARRAY, 0), (BYTES, 8 + 8 + 2), (TAGS, 0), (END, 0),
-    (TAGS, 0), (END, 0),
-    (TAGS, 0), (END, 0),
-    (TAIL, 0),
-])
+lay_out(FETCH_STEPS, fetch_response_steps())
+lay_out(SHARE_FETCH_STEPS, share_fetch_response_steps())
 
 
 cdef int check_version(int api_key, int api_version) except -1:
