@@ -8,9 +8,9 @@ from statistics import median
 from typing import NamedTuple
 
 from batchval import LogValidator, TopicPolicy
+from batchval.core import claims
 from batchval.core.batches.batch import batches
 from batchval.core.batches.result import PATHS
-from batchval.core.stages import claims
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy
 from demo.damage import LOG

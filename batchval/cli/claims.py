@@ -16,8 +16,8 @@ from batchval.cli.options import FILE, json_option, kafka_version_option
 from batchval.cli.output import note_empty_files, print_json
 
 if TYPE_CHECKING:
+    from batchval.core import claims as core_claims
     from batchval.core.batches.result import ValidationResult
-    from batchval.core.stages import claims as core_claims
     from batchval.kafka_versions import KafkaVersionName
     from batchval.rules import Rule
 
@@ -177,7 +177,7 @@ def strip(file: Path, out: Path, as_json: bool) -> int:
 
     --json needs --out.
     """
-    from batchval.core.stages import claims as core_claims
+    from batchval.core import claims as core_claims
 
     def one(batch: Batch) -> bytes | memoryview:
         carried = core_claims.carrier_of(batch.data)
@@ -199,8 +199,8 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     """Compare the claims of every batch with its records. Exit code 1 if a claim is false, or a
     batch is refused.
     """
+    from batchval.core import claims as core_claims
     from batchval.core.batches.validator import LogValidator
-    from batchval.core.stages import claims as core_claims
     from batchval.policy import TopicPolicy
     from batchval.report.units import plural
 
@@ -323,8 +323,8 @@ def named(claims: core_claims.BatchClaims | None) -> dict[str, object] | None:
 
 def true_claims(data: memoryview, *, schema_ids: bool = False) -> core_claims.BatchClaims | None:
     """Return the claims that are true of a batch, None if there are none or the magic is 0 or 1."""
+    from batchval.core import claims as core_claims
     from batchval.core.format.layout import MAGIC
-    from batchval.core.stages import claims as core_claims
 
     return core_claims.compute(data, schema_ids=schema_ids) if data[MAGIC] >= 2 else None
 
@@ -346,8 +346,8 @@ class Shown(NamedTuple):
 
 def shown(data: memoryview) -> Shown:
     """Return the claims of a batch, compared with its records."""
+    from batchval.core import claims as core_claims
     from batchval.core.batches.batch import RecordBatch
-    from batchval.core.stages import claims as core_claims
 
     carrier, carried = core_claims.carrier_of(data), core_claims.read(data)
     true = true_claims(data, schema_ids=carried is not None and carried.schema_ids is not None)
@@ -373,7 +373,7 @@ def attached(
     batch: Batch, carrier: Literal["header", "payload"], max_message_bytes: int | None
 ) -> bytes | memoryview:
     """Return a batch with its true claims, or as it is where it cannot carry any."""
-    from batchval.core.stages import claims as core_claims
+    from batchval.core import claims as core_claims
     from batchval.errors import BatchvalError
 
     true = true_claims(batch.data) if batch.magic == 2 else None

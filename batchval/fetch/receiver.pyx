@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from batchval.core.stages.stages.arguments cimport take_buffer
+from batchval.core.stages.arguments cimport take_buffer
 from batchval.core.codecs.scratch cimport Scratch, borrow, give_back
 from batchval.fetch.receive cimport (
     COUNT_HEADERS, COUNT_RECORDS, FIRST_VERSION, FREE, GIVE_BLOCKS, LAST_VERSION, MOST_WAITING,

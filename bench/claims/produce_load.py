@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from batchval.core.stages import claims
+from batchval.core import claims
 from bench.proxy import ends, load
 from bench.validation import batches
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy
 
+from batchval.core import claims
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages import claims
 from batchval.policy import TopicPolicy
 from bench.validation import peer_batchval
 from bench.validation.peer_batchval import COPIES, FREELIST, LARGE_COPIES, NOW_MS, SMALL

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.core.stages import claims
+from batchval.core import claims
 from tests.support.batches import (
     GZIP,
     LZ4,

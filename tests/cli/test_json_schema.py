@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from batchval.core.stages import claims
+from batchval.core import claims
 from batchval.perf.histogram import Histogram
 from batchval.perf.results import Result
 from tests.support.batches import NOW, ZSTD, batch, record, records

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batchval.core import claims
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.validator import LogValidator
 from batchval.core.claims import BatchClaims
 from batchval.core.fetched import walk_fetched
-from batchval.core.stages import claims
 from batchval.errors import BatchvalError
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.segment.search_window import follow, resynchronise

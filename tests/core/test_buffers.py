@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from batchval import BatchvalError, LogValidator, RecordBatch, scan_batches
+from batchval.core import claims
 from batchval.core.batches.arrow import binary_views
 from batchval.core.convert.down_conversion import down_convert
 from batchval.core.fetched import walk_fetched
-from batchval.core.stages import claims
 from batchval.segment.search_window import follow, resynchronise
 from tests.contract.sources import ROOT
 

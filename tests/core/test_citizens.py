@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from batchval.core import claims
 from batchval.core.batches.result import (
     RecordValidationStats,
     RejectedBatch,
@@ -20,7 +21,6 @@ from batchval.core.batches.result import (
 )
 from batchval.core.batches.validator import LogValidator
 from batchval.core.claims import BatchClaims
-from batchval.core.stages import claims
 from batchval.errors import ArgumentValueError, BatchvalError
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from batchval.core import claims
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages import claims
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from tests.support.batches import LZ4, NOW, batch, message, records

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from batchval.core import claims
 from batchval.core.batches.batch import batches
 from batchval.core.batches.record_columns import RecordColumns, RecordRow, record_columns
-from batchval.core.stages import claims
 from batchval.errors import BatchvalError, NotABatch
 from tests.contract.sources import ROOT
 from tests.support.batches import (

@@ -162,11 +162,6 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         *_core("convert.convert"),
     ),
     "fetch_answers": (
-        "batchval.fetch.pieces",
-        "batchval.protocol.frames",
-        *_core("batches.fetched"),
-    ),
-    "fetch_answers": (
         "batchval.fetch.partition_chunks",
         "batchval.protocol.frames",
         *_core("batches.fetched"),

@@ -28,13 +28,13 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from batchval import compression
+from batchval.core import claims
 from batchval.core.batches import fetched
 from batchval.core.batches.batch import RecordBatch
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.record_columns import record_columns
 from batchval.core.batches.validator import LogValidator
 from batchval.core.convert.down_conversion import down_convert
-from batchval.core.stages import claims
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
 from batchval.segment.search_window import follow

@@ -21,8 +21,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from batchval.core.convert.convert.convert.down_conversion import NotConverted, down_convert
-from batchval.core.stages.stages.stages import claims
 
 from batchval.compression.compressors import compress
 from batchval.core.batches import builder as producer_builder
@@ -31,8 +29,10 @@ from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.record_columns import record_columns
 from batchval.core.batches.result import ValidationResult
 from batchval.core.batches.validator import LogValidator
+from batchval.core.convert.down_conversion import NotConverted, down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.core.format.crc32c import crc32, crc32c, crc32c_by, usable_kernels
+from batchval.core import claims
 from batchval.errors import BatchvalError
 from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram, stamp_many

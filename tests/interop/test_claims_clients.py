@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from batchval.core import claims
 from batchval.core.batches.builder import BatchBuilder
-from batchval.core.stages import claims
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
 from batchval.protocol.messages import produce

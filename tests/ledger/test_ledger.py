@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from batchval.core import claims
 from batchval.core.batches.validator import LogValidator
-from batchval.core.stages import claims
 from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy

@@ -22,11 +22,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from batchval.core import claims
 from batchval.core.batches.batch import batches
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.validator import LogValidator
 from batchval.core.fetched import walk_fetched
-from batchval.core.stages import claims
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram
 from batchval.policy import TopicPolicy

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from batchval.core.stages import claims
+from batchval.core import claims
 from tests.support import proxy as batches
 from tools.rehearsal import plan, steps
 from tools.rehearsal.running_gate import metric_in

@@ -50,7 +50,7 @@ from batchval.protocol.walkers.positions cimport (
 )
 
 from batchval.core.format.reasons import sentence
-from batchval.core.records.records.record_errors import broken_rules, rejection
+from batchval.core.records.record_errors import broken_rules, rejection
 from batchval.core.batches import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number, extras_of
