@@ -22,6 +22,7 @@ from batchval.named_files import check_outputs, write_text
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from batchval.perf.calibrate import Calibration
     from batchval.perf.clients.producers import ClientChoice
     from batchval.perf.produce import ProduceRun
     from batchval.perf.producer_lines import Window
@@ -354,7 +355,7 @@ def _run(options: _Options, found: Mapping[str, str]) -> int:
     from batchval.cli.output import ProgressLine, how_far
     from batchval.perf.clients import producers
     from batchval.perf.produce import ProduceRun, ProduceSettings
-    from batchval.perf.producer_lines import details, interval_line
+    from batchval.perf.producer_lines import interval_line
 
     unit = options.latency_unit
     client = producers.open_client(options.client_choice, found, _say)
@@ -391,7 +392,7 @@ def _run(options: _Options, found: Mapping[str, str]) -> int:
         line.clear()
     total = run.total()
     if unit == "us":
-        for text in details(run, total):
+        for text in _details(run, total):
             click.echo(text, err=True)
     calibration = None
     if options.calibrate and error is None and not run.interrupted:
@@ -405,6 +406,37 @@ def _run(options: _Options, found: Mapping[str, str]) -> int:
     return _verdict(run, total, error)
 
 
+def _details(run: ProduceRun, total: Tally) -> Iterator[str]:
+    """Yield the other figures of a run; after a warm-up, those of the steady state.
+
+    They are printed before the totals, so that a total is the last line after ``2>&1`` too.
+    """
+    from batchval.perf.producer_lines import fixed, in_flight_line, latency_line, second_line
+
+    seen = run.steady() or total
+    each, over_all, sampled = run.in_flight()
+    yield second_line(seen.headline, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns)
+    if seen.scheduled and seen.latencies.count:
+        yield latency_line("latency from the send", seen.latencies)
+    if seen.wire.count:
+        yield f"{latency_line('on the wire', seen.wire)}, {seen.wire.count} requests"
+    if (counted := run.round_trips()) is not None:
+        mean = fixed(counted.sum_us / counted.count / 1000, 3)
+        yield f"on the wire: average {mean} (ms), {counted.count} requests as librdkafka counts"
+    if seen.scheduled and (rate := seen.sent_per_second) is not None:
+        yield f"first to last send: {fixed(rate, 3)} records/s"
+    yield in_flight_line(each, over_all, sampled=sampled)
+
+
+def _calibration_lines(found: Calibration) -> Iterator[str]:
+    """Yield what the tool measures where the broker's part is known; it is subtracted nowhere."""
+    from batchval.perf.producer_lines import latency_line
+
+    yield latency_line(f"calibration, a broker of {found.delay_us} us", found.tally.headline)
+    if found.tally.wire.count:
+        yield latency_line("calibration on the wire", found.tally.wire)
+
+
 def _calibrated(
     options: _Options, found: Mapping[str, str], run: ProduceRun, make_payloads: Any
 ) -> dict[str, Any] | None:
@@ -414,7 +446,6 @@ def _calibrated(
     from batchval.errors import BatchvalError
     from batchval.perf import calibrate
     from batchval.perf.clients import producers
-    from batchval.perf.producer_lines import calibration_lines
 
     def open_at(bootstrap: str) -> Any:
         return producers.open_client(
@@ -426,7 +457,7 @@ def _calibrated(
     except (BatchvalError, OSError) as raised:  # the run's own result must not be lost
         _say(f"no calibration: {raised}")
         return None
-    for text in calibration_lines(measured):
+    for text in _calibration_lines(measured):
         click.echo(text, err=True)
     return measured.as_json()
 

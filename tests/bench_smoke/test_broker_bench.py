@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchval import LogValidator, scan_batches
-from batchval.core.stages.stages import claims
+from batchval.core import claims
 from batchval.protocol.walkers.produce import ProduceRequestView
 from bench.claims import broker_cpu, broker_rig, produce_load
 from bench.proxy import ends, load

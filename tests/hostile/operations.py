@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from batchval.compression.compressors import compress
+from batchval.core import claims
 from batchval.core.batches import builder as producer_builder
 from batchval.core.batches.batch import RecordBatch, batches
 from batchval.core.batches.columns import scan_batches
@@ -32,7 +33,6 @@ from batchval.core.batches.validator import LogValidator
 from batchval.core.convert.down_conversion import NotConverted, down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.core.format.crc32c import crc32, crc32c, crc32c_by, usable_kernels
-from batchval.core import claims
 from batchval.errors import BatchvalError
 from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram, stamp_many
