@@ -16,11 +16,11 @@ TYPE_CHECKING = False  # typing takes longer than the rest of this module
 if TYPE_CHECKING:
     from batchval.core.batches.batch import DecodedRecord, RecordBatch, batches
     from batchval.core.batches.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
-    from batchval.core.batches.record_batch_builder import RecordBatchBuilder
     from batchval.core.batches.record_columns import RecordColumns, record_columns
     from batchval.core.batches.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.batches.validator import LogValidator
     from batchval.core.convert.down_conversion import DownConverted, NotConverted, down_convert
+    from batchval.core.convert.record_batch_builder import RecordBatchBuilder
     from batchval.core.stages.claims import BatchClaims
     from batchval.errors import BatchvalError, ErrorCode, NotABatch
     from batchval.ledger import ClaimsLedger
@@ -71,7 +71,7 @@ _HOMES = {
     "batchval.core.batches.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
     "batchval.core.convert.down_conversion": ("DownConverted", "NotConverted", "down_convert"),
     "batchval.core.batches.record_columns": ("RecordColumns", "record_columns"),
-    "batchval.core.batches.record_batch_builder": ("RecordBatchBuilder",),
+    "batchval.core.convert.record_batch_builder": ("RecordBatchBuilder",),
     "batchval.core.batches.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.batches.validator": ("LogValidator",),
     "batchval.errors": ("BatchvalError", "ErrorCode", "NotABatch"),

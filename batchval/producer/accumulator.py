@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from batchval.core.batches.builder import (
+from batchval.core.convert.builder import (
     BATCH_OVERHEAD,
     MAX_RECORD_OVERHEAD,
     BatchBuilder,

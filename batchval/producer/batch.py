@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from batchval.core.batches.builder import BatchBuilder
+from batchval.core.convert.builder import BatchBuilder
 from batchval.producer.delivery import Delivery, Failures, Outcome
 
 __all__ = ["BatchDone", "Doubt", "Leader", "PartitionQueue", "Passed", "ProducerBatch"]

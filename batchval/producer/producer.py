@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from batchval.core.batches.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, RecordValues
+from batchval.core.convert.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, RecordValues
 from batchval.errors import ArgumentValueError, BatchvalError, shown_ms
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from batchval.audit.work import work
-from batchval.core.batches.record_batch_builder import RecordBatchBuilder
 from batchval.core.claims import attach
+from batchval.core.convert.record_batch_builder import RecordBatchBuilder
 from batchval.segment.options import Options
 from batchval.segment.segment_run import list_work
 from bench import runs

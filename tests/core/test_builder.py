@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchval.core.batches.batch import RecordBatch
-from batchval.core.batches.builder import BATCH_OVERHEAD, BatchBuilder, RecordValues
 from batchval.core.batches.validator import LogValidator
 from batchval.core.claims import compute, from_tag
+from batchval.core.convert.builder import BATCH_OVERHEAD, BatchBuilder, RecordValues
 from batchval.policy import TopicPolicy
 
 NOW = 1_700_000_000_000

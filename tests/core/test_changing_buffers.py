@@ -28,9 +28,9 @@ from batchval import compression
 from batchval.compression import packages
 from batchval.core import claims
 from batchval.core.batches.batch import DecodedRecord, RecordBatch, batches
-from batchval.core.batches.builder import BatchBuilder, RecordValues
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.validator import LogValidator
+from batchval.core.convert.builder import BatchBuilder, RecordValues
 from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode, NotABatch
 from batchval.policy import TopicPolicy

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchval import LogValidator, RecordRules, SchemaIds, TopicPolicy
-from batchval.core.batches.builder import BatchBuilder
 from batchval.core.batches.native_validator import settled_by_claims
 from batchval.core.claims import BatchClaims, are_honest, attach, compute, read, to_tag
+from batchval.core.convert.builder import BatchBuilder
 from batchval.rules import Rule
 from tests.support.batches import CODECS, GZIP, NOW, ZSTD, batch, fields, record
 

@@ -13,9 +13,9 @@ from array import array
 from typing import Any
 
 from batchval.core.batches.batch import RecordBatch
-from batchval.core.batches.builder import MAX_RECORD_OVERHEAD, BatchBuilder
 from batchval.core.batches.validator import LogValidator
 from batchval.core.claims import compute, from_tag
+from batchval.core.convert.builder import MAX_RECORD_OVERHEAD, BatchBuilder
 from batchval.policy import TopicPolicy
 from batchval.producer.murmur2 import murmur2, partition_of
 from tests.hostile.operations import Values

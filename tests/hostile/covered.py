@@ -38,7 +38,7 @@ _VALIDATION: Final = (
     *(
         "records.record_fields",
         "records.records",
-        "stages.replay",
+        "records.replay",
         "batches.result",
         "codecs.scratch",
         "batches.validator",
@@ -56,7 +56,7 @@ _MUTATED: Final = (
     *_core(
         *_VALIDATION,
         "batches.batch",
-        "batches.builder",
+        "convert.builder",
         "stages.carriers",
         "stages.claims",
         "batches.columns",
@@ -124,7 +124,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
             "batches.arrow",
             "batches.batch",
             "batches.block",
-            "batches.builder",
+            "convert.builder",
             "batches.columns",
             "records.fields",
             "batches.result",
@@ -176,6 +176,6 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "old_versions": ("batchval.protocol.primitives",),
     "down_conversion": _core("convert.aborted", "convert.down_conversion", "convert.convert"),
-    "builder": ("batchval.core.batches.builder", "batchval.producer.murmur2"),
+    "builder": ("batchval.core.convert.builder", "batchval.producer.murmur2"),
     "histogram": ("batchval.perf.histogram",),
 }

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from batchval.core.batches.batch import RecordBatch, batches
-from batchval.core.batches.builder import BatchBuilder
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.validator import LogValidator
+from batchval.core.convert.builder import BatchBuilder
 from batchval.errors import BatchvalError
 from batchval.fetch.partition_chunks import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram

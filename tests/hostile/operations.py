@@ -24,12 +24,12 @@ import numpy as np
 
 from batchval.compression.compressors import compress
 from batchval.core import claims
-from batchval.core.batches import builder as producer_builder
 from batchval.core.batches.batch import RecordBatch, batches
 from batchval.core.batches.columns import scan_batches
 from batchval.core.batches.record_columns import record_columns
 from batchval.core.batches.result import ValidationResult
 from batchval.core.batches.validator import LogValidator
+from batchval.core.convert import builder as producer_builder
 from batchval.core.convert.down_conversion import NotConverted, down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.core.format.crc32c import crc32, crc32c, crc32c_by, usable_kernels

@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from batchval.core import claims
-from batchval.core.batches.builder import BatchBuilder
+from batchval.core.convert.builder import BatchBuilder
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
 from batchval.protocol.messages import produce

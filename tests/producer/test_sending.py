@@ -13,8 +13,8 @@ import pytest
 
 from batchval.compression.compressors import compress_in_one_piece
 from batchval.core.batches.batch import RecordBatch
-from batchval.core.batches.builder import BatchBuilder
 from batchval.core.claims import TAG, carrier_of, compute, from_tag, read, strip
+from batchval.core.convert.builder import BatchBuilder
 from batchval.errors import ArgumentValueError, ErrorCode
 from batchval.network.errors import BrokerError, RequestTimeoutError
 from batchval.producer import BatchDone, Producer, ProducerOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from batchval.core.batches.builder import BatchBuilder
+from batchval.core.convert.builder import BatchBuilder
 from batchval.errors import ErrorCode
 from tests.producer.log_model import PartitionLog
 from tests.producer.soak import soak

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batchval.core.batches.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder
+from batchval.core.convert.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder
 from batchval.core.format.crc32c import crc32c
 
 CLIENT = b"bench"

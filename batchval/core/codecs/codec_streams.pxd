@@ -17,7 +17,7 @@ cdef enum:  # what Kafka's stream classes throw on damage
     THROWS_KAFKA_EXCEPTION
     THROWS_BUFFER_UNDERFLOW  # which DefaultRecord takes for a malformed record
 
-# how many of the good bytes before the damage Kafka gets to see (batchval.core.stages.replay)
+# how many of the good bytes before the damage Kafka gets to see (batchval.core.records.replay)
 cdef enum:
     ALL_BEFORE
     LOST_ABRUPTLY

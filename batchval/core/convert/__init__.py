@@ -1,1 +1,1 @@
-"""Batches of one format made of those of another, and without aborted records."""
+"""Batches that are made: built of records, converted to another format, without aborted ones."""

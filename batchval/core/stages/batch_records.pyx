@@ -24,7 +24,7 @@ from batchval.core.records.records cimport (
     Facts, clear_facts,
     plain_range, walk,
 )
-from batchval.core.stages.replay cimport DAMAGE_FIRST, HALTS_FIRST, damage_comes_first
+from batchval.core.records.replay cimport DAMAGE_FIRST, HALTS_FIRST, damage_comes_first
 from batchval.core.codecs.scratch cimport Scratch, no_errors
 from batchval.core.stages.verdict cimport (
     METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, AppendContext, Policy, Verdict, add_facts,

@@ -1,6 +1,6 @@
 """RecordBatchBuilder: a record batch of magic 2 from keys, values, timestamps and headers.
 
-The bytes are made by ``batchval.core.batches.builder``, which the producer uses too. This class
+The bytes are made by ``batchval.core.convert.builder``, which the producer uses too. This class
 refuses what Kafka's MemoryRecordsBuilder refuses, with Kafka's messages.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from batchval.core.batches.builder import MAX_RECORD_OVERHEAD, BatchBuilder
+from batchval.core.convert.builder import MAX_RECORD_OVERHEAD, BatchBuilder
 from batchval.core.stages.arguments import checked_number
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError
 from batchval.policy import DEFAULT_MAX_MESSAGE_BYTES, TopicPolicy
