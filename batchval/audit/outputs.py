@@ -32,9 +32,8 @@ from pyarrow import fs
 from batchval.audit.arrow_rows import TABLES_VERSION, TIME
 from batchval.audit.hours import EXTREMES, SUMS
 from batchval.errors import BatchvalError
-from batchval.segment.schemes import plain_uri, refusal
 from batchval.segment.store import one_line, shown, text_of, with_place
-from batchval.segment.uris import split
+from batchval.segment.uris import plain_uri, refusal, split
 
 __all__ = [
     "ERRORS",

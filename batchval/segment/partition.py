@@ -31,13 +31,12 @@ from batchval.segment.findings import (
     fold,
     found_between,
 )
-from batchval.segment.index import covers
+from batchval.segment.index import check_transaction_index, covers
 from batchval.segment.manifest_entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult, was_compacted
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 from batchval.segment.tiered import OVERLAP
-from batchval.segment.transaction_index import check_transaction_index
 from batchval.segment.transaction_rows import rows_of
 from batchval.segment.transactions import Transactions
 

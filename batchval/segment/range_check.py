@@ -69,12 +69,11 @@ from batchval.segment.index import (
     index_out_of_order,
     index_rest_reason,
 )
-from batchval.segment.markers import NO_MARKER, marker_kinds
 from batchval.segment.options import Options, validator_of
 from batchval.segment.ranges import Range
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentReader, Stretch
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
-from batchval.segment.transactions import Transactions
+from batchval.segment.transactions import NO_MARKER, Transactions, marker_kinds
 from batchval.segment.trust import TrustCounts
 
 __all__ = [

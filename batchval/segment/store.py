@@ -39,9 +39,8 @@ from batchval.segment.file_names import (
 )
 from batchval.segment.folders import ListedFile, cleaned_partitions, properties, read_small, walk
 from batchval.segment.reader import LocalFile, SegmentReader, Source
-from batchval.segment.schemes import plain_uri, refusal, root_of
 from batchval.segment.tiered import MANIFEST, is_tiered, partition_of, transformation
-from batchval.segment.uris import one_line, shown, split
+from batchval.segment.uris import one_line, plain_uri, refusal, root_of, shown, split
 
 if TYPE_CHECKING:
     from batchval.segment.remote import RemoteFiles

@@ -1,4 +1,4 @@
-"""URIs of stores, and the parts of them that may be printed.
+"""URIs of stores: spellings, and the parts that may be printed.
 
 A URI may hold credentials, and one with an unescaped ``/`` or ``@`` in a secret is split at the
 wrong place. So only a URI of this form is printed, without its user information:
@@ -7,26 +7,50 @@ wrong place. So only a URI of this form is printed, without its user information
 
 Its path has no ``@``; of the query, settings that cannot be secrets are printed. Of any other URI
 nothing is printed but the scheme.
+
+Spellings are those of Hadoop and Spark, and the ones that batchval.segment.store reads:
+
+    s3a://bucket/path s3n://bucket/path     s3://bucket/path
+    wasb://container@account.blob.…/path    abfs://container@account.dfs.…/path
+    wasbs://container@account.blob.…/path   abfss://container@account.dfs.…/path
+    file:/path                              /path
+    dbfs:/path dbfs:///path                 /dbfs/path, Databricks' mount, where there is one
 """
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from batchval.errors import BatchvalError
 
-__all__ = ["HIDDEN", "one_line", "shown", "split", "without_secrets"]
+__all__ = [
+    "DBFS",
+    "HIDDEN",
+    "REMOTE",
+    "one_line",
+    "plain_uri",
+    "refusal",
+    "root_of",
+    "shown",
+    "split",
+    "without_secrets",
+]
 
 #: how pyarrow begins an error of the system
 _ARROW = re.compile(r".*\. Detail: \[errno \d+\] ")
+
 #: replaces the parts that are not printed
 HIDDEN = "…"
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+
 _CLEAN = re.compile(
     r"(?:[^/?#]*@)?(?P<host>[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?P<port>:\d{1,5})?"
     r"(?P<path>/[^?#@]*)?(?:\?(?P<query>[^?#]*))?(?:#[^@]*)?"
 )
+
 #: settings of pyarrow's file systems that cannot be secrets
 _SETTINGS = frozenset(
     (
@@ -50,14 +74,18 @@ _SETTINGS = frozenset(
         "enable_tls",
     )
 )
+
 _VALUE = re.compile(r"[A-Za-z0-9._:/\[\]-]*")
+
 #: each word is tried once: a long one must not take the square of its length
 _TOKEN = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*+://[^\s'\"<>`]*")
+
 #: secret.key=…, access_key=…, "password": "…"
 _PAIR = re.compile(
     r"(?<![\w.-])([\w.-]++)(['\"]?\s*+(?:=|(?<=['\"]):|(?<=['\"] ):)\s*+)"
     r"(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
 )
+
 _SECRET = re.compile(
     r"(?i)secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential"
 )
@@ -119,3 +147,70 @@ def one_line(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     text = _ARROW.sub("", " ".join(text.split()))
     return without_secrets(text) or type(error).__name__
+
+
+#: what pyarrow.fs reads
+REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+
+#: where Databricks mounts dbfs:/ on its machines
+DBFS = "/dbfs"
+
+_SAME = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
+
+_AZURE = ("abfs", "abfss")
+
+#: a scheme has two letters at least: C:/ is a folder of Windows
+_SPELLING = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)")
+
+_ACCOUNT = ".dfs.core.windows.net"
+
+_BLOB = re.compile(r"(abfss?://[^/?#]*@[^/?#.]+)\.blob\.core\.")
+
+_INSTEAD = {
+    "oss": "where the service has S3's protocol, write s3://bucket/path?endpoint_override=HOST",
+    "hdfs": "write hdfs://namenode:port/path, or hdfs:///path for the default of the configuration",
+    "viewfs": "write viewfs://cluster/path",
+}
+
+
+def plain_uri(uri: str) -> str:
+    """Return the same place as batchval.segment.store names it."""
+    found = _SPELLING.match(uri)
+    if found is None:
+        return uri
+    scheme, rest = found[1].lower(), uri[found.end() :]
+    if scheme == "dbfs" and os.path.isdir(DBFS):
+        return f"{DBFS}/{rest.lstrip('/')}"
+    if scheme == "file" and found[2] == "/":
+        return f"file:///{rest}"
+    if found[2] == "/":
+        return uri
+    return _BLOB.sub(r"\1.dfs.core.", f"{_SAME.get(scheme, scheme)}://{rest}", count=1)
+
+
+def refusal(uri: str) -> str | None:
+    """Return why a plain URI cannot be read; None for one that a store reads, and for paths."""
+    found = _SPELLING.match(uri)
+    if found is None:
+        return None
+    scheme, slashes = found[1].lower(), found[2]
+    if scheme == "dbfs":
+        return f"Databricks mounts dbfs:/ at {DBFS}, and this machine has no such folder"
+    if slashes == "//" and scheme in ("file", *REMOTE):
+        return None
+    known = ", ".join(f"{name}://" for name in ("file", *REMOTE))
+    reason = f"unknown scheme; known are paths and {known}" if scheme not in REMOTE else "not a URI"
+    instead = _INSTEAD.get(scheme)
+    if instead is None and slashes == "/":
+        instead = f"write {scheme}://" if scheme in REMOTE else "write ./ in front of a local path"
+    return f"{reason}; {instead}" if instead else reason
+
+
+def root_of(parts: SplitResult) -> str:
+    """Return the bucket or container that paths of pyarrow begin with; empty for other schemes."""
+    user, at, host = parts.netloc.rpartition("@")
+    if parts.scheme in _AZURE and at and host.endswith(_ACCOUNT):
+        return user.partition(":")[0]
+    if parts.scheme in _AZURE and ("." in host or ":" in host):
+        return ""  # the URI's path begins with the container
+    return host if parts.scheme in ("s3", "gs", "gcs", *_AZURE) else ""

@@ -115,7 +115,7 @@ def test_local_uris_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file = put(tmp_path / "mount" / "t-0")
     for uri in (f"file:{tmp_path}", f"file://{tmp_path}"):
         assert [one.uri for one in listed(uri)] == [str(file)]
-    monkeypatch.setattr("batchval.segment.schemes.DBFS", str(tmp_path / "mount"))
+    monkeypatch.setattr("batchval.segment.uris.DBFS", str(tmp_path / "mount"))
     for uri in ("dbfs:/t-0", "dbfs:///t-0"):
         assert [one.uri for one in listed(uri)] == [str(file)]
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchval.core.batches.columns import scan_batches
-from batchval.segment.markers import marker_kinds
-from batchval.segment.transaction_index import check_transaction_index
+from batchval.segment.index import check_transaction_index
 from batchval.segment.transactions import (
     LATE_TRANSACTION_BUFFER_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
     AbortedRange,
     Transactions,
+    marker_kinds,
 )
 from tests.support.batches import GZIP, NOW, batch, message, record, records
 

@@ -17,9 +17,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchval.core.batches.columns import scan_batches
-from batchval.segment.markers import marker_kinds
-from batchval.segment.transaction_index import check_transaction_index
-from batchval.segment.transactions import Transactions
+from batchval.segment.index import check_transaction_index
+from batchval.segment.transactions import Transactions, marker_kinds
 from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.fixtures import running_kafka
 from tests.support.processes import until

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from batchval.rules import Rule
-from batchval.segment import reader, search
+from batchval.segment import reader
 from batchval.segment.findings import damage_reason
-from batchval.segment.reader import Damage, LocalFile, SegmentFile, Stretch
+from batchval.segment.reader import CHAIN, Damage, LocalFile, SegmentFile, Stretch
 from tests.support.batches import batch, record, records
 from tests.support.segments import crossing, segment
 
@@ -138,7 +138,7 @@ def test_wrong_checksums_in_a_row_are_batches_all_the_same(wrong: int, tmp_path:
     assert not any(isinstance(part, Damage) for part in met)
     back = [batch(records(2), base_offset=10_000 - i, crc=1) for i in range(wrong)]
     met = walk(write(tmp_path, b"".join(back) + batch(base_offset=0)))
-    assert isinstance(met[0], Damage) is (wrong >= search.CHAIN + 1)
+    assert isinstance(met[0], Damage) is (wrong >= CHAIN + 1)
     assert walk(write(tmp_path, b"".join(back) + batch(base_offset=0)), block=100) == met
 
 
