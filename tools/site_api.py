@@ -36,25 +36,26 @@ AREAS: Final = {
         "LogValidator",
         "Validate the batches of a partition, a request or a segment.",
         {
-            "core.validator": ("LogValidator",),
-            "core.result": ("ValidationResult", "RecordValidationStats", "RejectedBatch"),
+            "core.batches.validator": ("LogValidator",),
+            "core.batches.result": ("ValidationResult", "RecordValidationStats", "RejectedBatch"),
         },
     ),
     "batches": Area(
         "Record batches",
         "Read, scan and build record batches.",
         {
-            "core.batch": ("RecordBatch", "DecodedRecord", "NotABatch", "batches"),
-            "core.record_batch_builder": ("RecordBatchBuilder",),
-            "core.columns": ("scan_batches", "BatchColumns", "BatchRow", "CheckedRow"),
+            "core.batches.batch": ("RecordBatch", "DecodedRecord", "batches"),
+            "core.convert.record_batch_builder": ("RecordBatchBuilder",),
+            "errors": ("NotABatch",),
+            "core.batches.columns": ("scan_batches", "BatchColumns", "BatchRow", "CheckedRow"),
         },
     ),
     "records": Area(
         "Records as columns",
         "Read the records of many batches, and convert batches to older formats.",
         {
-            "core.record_columns": ("record_columns", "RecordColumns"),
-            "core.down_conversion": ("down_convert", "DownConverted", "NotConverted"),
+            "core.batches.record_columns": ("record_columns", "RecordColumns"),
+            "core.convert.down_conversion": ("down_convert", "DownConverted", "NotConverted"),
         },
     ),
     "policy": Area(
@@ -69,7 +70,7 @@ AREAS: Final = {
     "claims": Area(
         "Claims",
         "Read claims, and decide which of them are verified.",
-        {"core.claims": ("BatchClaims",), "ledger": ("ClaimsLedger",)},
+        {"core.stages.claims": ("BatchClaims",), "ledger": ("ClaimsLedger",)},
     ),
     "types": Area(
         "Types, rules and errors",
