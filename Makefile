@@ -140,7 +140,8 @@ bench-perf: build  ## measures perf produce and consume into docs/benchmarks (Ja
 bench-spark: build  ## measures kafka-segments and plain processes into docs/benchmarks (Java)
 	$(PY) -m bench spark $(SPARK_BENCH)
 
-docs: $(SITE)/.packages  ## builds the documentation site into build/site, with all links and anchors checked
+docs: build $(SITE)/.packages  ## builds the documentation site into build/site, with all links and anchors checked
+	$(PY) -m tools.site_metrics --markdown >build/metrics.md
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build  # not --quiet: strict counts what is logged
 
 bench-pages: $(VENV)/.packages  ## writes docs/benchmarks and the figures of README.md from bench/results

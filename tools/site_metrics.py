@@ -1,8 +1,10 @@
 """Every metric of a gate with its labels and text, for the documentation site.
 
-    python -m tools.site_metrics [WORD]   print the metrics whose name or text has a word
+    python -m tools.site_metrics [WORD]      print the metrics whose name or text has a word
+    python -m tools.site_metrics --markdown  print them as the site has them
 
-The site appends them to docs/reference/proxy/metrics.md, whose own tables explain what belongs
+``make docs`` prints them into a file, since the environment that builds the site has no gate; the
+site appends them to docs/reference/proxy/metrics.md, whose own tables explain what belongs
 together. A metric is declared where it is counted, or in ``Counters``; nothing repeats it here.
 """
 
@@ -14,9 +16,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["PAGE", "markdown", "metrics"]
-
-PAGE = "reference/proxy/metrics.md"
+__all__ = ["markdown", "metrics"]
 
 #: A gate with everything that has metrics of its own.
 _SETTINGS: dict[str, Any] = {
@@ -64,6 +64,9 @@ def markdown() -> str:
 
 def main(words: list[str]) -> int:
     """Print the metrics."""
+    if words == ["--markdown"]:
+        print(markdown(), end="")
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         for name, text in sorted(metrics(folder)):
             if all(word.lower() in f"{name} {text}".lower() for word in words):
