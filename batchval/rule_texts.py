@@ -1,8 +1,8 @@
-"""Texts that explain each rule: Kafka's class and method, why the check exists, what to do.
+"""The source of every rule: what it asks, its code, why the check exists, what to do about it.
 
-``batchval rule`` prints them, and tools/generate_rules.py takes Kafka's class and method for
-docs/reference/rules.md from here. What a rule asks, its error code and its profiles are in
-batchval.rules.
+``python tools/generate_rules.py`` writes from here the members of batchval.rules.Rule, the core's
+numbers (core/format/rule_numbers.pxd) and docs/reference/rules.md. ``batchval rule`` prints the
+texts; other programs import batchval.rules, which has no texts and loads faster.
 
 Kafka's methods and their effects: Apache Kafka 4.4.0, modules clients and storage.
 """
@@ -11,28 +11,48 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from batchval.errors import ErrorCode
+
 __all__ = ["RULE_TEXTS", "RuleText"]
 
 
 class RuleText(NamedTuple):
     """Explains one rule.
 
-    ``kafka``   class and method of Kafka 4.4.0 that checks it; empty where Kafka does not
-    ``why``     what goes wrong without the check
-    ``advice``  what a person does about a finding
-    ``broker``  what a broker does about such damage in its log folder; None where it does not apply
+    ``slug``        its name in file names and metrics, in capitals the member of Rule (the members
+                    of the families S, L and R are called like their ids)
+    ``error_code``  Kafka's error; None where Kafka refuses nothing
+    ``profiles``    ``p`` is Produce, ``l`` a log at rest
+    ``summary``     what is wrong, in one line without a period
+    ``why``         what goes wrong without the check
+    ``advice``      what a person does about a finding
+    ``kafka``       class and method of Kafka 4.4.0 that checks it; empty where Kafka does not
+    ``broker``      what a broker does about such damage in its log folder; None where it does not
+                    apply
+    ``against_claims``  of an extra: a walk over the records finds it, and honest claims rule it out
     """
 
-    kafka: str
+    slug: str
+    error_code: ErrorCode | None
+    profiles: str
+    summary: str
     why: str
     advice: str
+    kafka: str = ""
     broker: str | None = None
+    against_claims: bool = False
 
 
-#: The text of each rule, by Rule.id.
+_E = ErrorCode
+
+#: Each rule, by Rule.id. Ids, slugs and numbers are for ever.
 # fmt: off
 RULE_TEXTS: dict[str, RuleText] = {
     "1": RuleText(
+        slug="batch-incomplete", error_code=None, profiles="p",
+        summary=(
+            "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed"
+        ),
         kafka="ByteBufferLogInputStream.nextBatch",
         why=(
             "Kafka reads batches until the bytes that are left are fewer than the size field of "
@@ -45,6 +65,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "2": RuleText(
+        slug="batch-size-too-small", error_code=_E.CORRUPT_MESSAGE, profiles="pl",
+        summary="size field below 14",
         kafka="ByteBufferLogInputStream.nextBatchSize",
         why=(
             "A batch of any magic has at least 14 bytes after its size field. A smaller number "
@@ -57,6 +79,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "3": RuleText(
+        slug="batch-size-overflow", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary="size field of 2^31 - 12 or more: adding 12 overflows in Kafka",
         kafka="ByteBufferLogInputStream.nextBatchSize",
         why=(
             "Kafka adds 12 to the size field. For 2^31 - 12 and more the sum is negative, and the "
@@ -69,6 +93,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "4": RuleText(
+        slug="magic-unknown", error_code=_E.CORRUPT_MESSAGE, profiles="pl",
+        summary="magic is not 0, 1 or 2",
         kafka="ByteBufferLogInputStream.nextBatchSize",
         why=(
             "The magic byte selects the format of a batch. Kafka has 0, 1 and 2; anything else is "
@@ -81,6 +107,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "5": RuleText(
+        slug="request-without-batch", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a partition of a produce request holds no batch",
         kafka="ProduceRequest.validateRecords",
         why=(
             "A partition of a produce request must carry exactly one batch. An empty records "
@@ -89,6 +117,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Leave a partition without records out of the request.",
     ),
     "6": RuleText(
+        slug="request-magic-not-2", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="the first batch of a produce request is not of magic 2",
         kafka="ProduceRequest.validateRecords",
         why=(
             "Brokers since Kafka 4.0 accept only magic 2 from producers (KIP-896, KIP-724). Magic "
@@ -100,6 +130,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "7": RuleText(
+        slug="request-zstd-too-old", error_code=_E.UNSUPPORTED_COMPRESSION_TYPE, profiles="p",
+        summary="zstd in a produce request before version 7",
         kafka="ProduceRequest.validateRecords",
         why=(
             "zstd came with version 7 of the Produce request (KIP-110). Consumers of earlier "
@@ -109,6 +141,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Let the producer use Produce version 7 or later, or another codec.",
     ),
     "8": RuleText(
+        slug="request-more-than-one-batch", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a partition of a produce request holds more than one batch",
         kafka="ProduceRequest.validateRecords",
         why=(
             "Since Produce version 3 a partition of a request carries exactly one batch. The "
@@ -121,6 +155,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "9": RuleText(
+        slug="raft-leader-epoch-differs", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="append by a raft leader: the batch has another partition leader epoch",
         kafka="UnifiedLog.analyzeAndValidateRecords",
         why=(
             "A raft leader writes its own epoch into the batches that it appends. A batch with "
@@ -132,6 +168,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "10": RuleText(
+        slug="base-offset-not-zero", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a client's batch does not start at base offset 0",
         kafka="UnifiedLog.analyzeAndValidateRecords",
         why=(
             "The broker assigns offsets. A client must number the records of a batch from 0; "
@@ -144,6 +182,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "11": RuleText(
+        slug="replica-epoch-ahead", error_code=None, profiles="p",
+        summary=(
+            "replication: the batch's leader epoch is above the replica's; it and all later "
+            "batches are skipped"
+        ),
         kafka="UnifiedLog.analyzeAndValidateRecords",
         why=(
             "A follower appends only batches of leader epochs that it knows. A batch with a "
@@ -156,6 +199,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "12": RuleText(
+        slug="fields-out-of-bounds", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary="the batch is too small for the fields that Kafka reads",
         kafka="AbstractLegacyRecordBatch",
         why=(
             "Kafka reads the fields of magic 0 and 1 without comparing the size first. If the "
@@ -168,6 +213,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "13": RuleText(
+        slug="batch-too-large", error_code=_E.MESSAGE_TOO_LARGE, profiles="p",
+        summary="the batch is larger than max.message.bytes",
         kafka="UnifiedLog.analyzeAndValidateRecords",
         why=(
             "max.message.bytes bounds a batch as it is stored, after compression, header "
@@ -180,6 +227,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "14": RuleText(
+        slug="crc-mismatch", error_code=_E.CORRUPT_MESSAGE, profiles="pl",
+        summary="the checksum is wrong, or the batch is smaller than its own header",
         kafka="DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid",
         why=(
             "The CRC covers everything from the attributes to the end of the batch (magic 2: "
@@ -194,6 +243,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "15": RuleText(
+        slug="codec-id-unknown", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="pl",
+        summary="compression codec 5, 6 or 7",
         kafka="CompressionType.forId",
         why=(
             "Bits 0 to 2 of the attributes name the codec: none, gzip, snappy, lz4, zstd. The ids "
@@ -206,6 +257,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "16": RuleText(
+        slug="offsets-out-of-order", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary="append by a follower: last offsets do not increase",
         kafka="UnifiedLog.append",
         why=(
             "A follower stores batches at the offsets that the leader assigned. They must "
@@ -217,6 +270,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "17": RuleText(
+        slug="valid-bytes-negative", error_code=_E.CORRUPT_MESSAGE, profiles="p",
+        summary="the valid bytes of the records are below 0 (no input reaches this)",
         kafka="UnifiedLog.trimInvalidBytes",
         why=(
             "Kafka refuses an append whose count of valid bytes is negative. No input can cause "
@@ -225,11 +280,15 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Report the input as an error of batchval.",
     ),
     "18": RuleText(
+        slug="validator-without-batch", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="LogValidator received no batch",
         kafka="LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches",
         why="LogValidator works on the first batch. It cannot decide about an empty buffer.",
         advice="Do not append an empty buffer. For a produce request, rule 5 answers first.",
     ),
     "19": RuleText(
+        slug="validator-more-than-one-batch", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="LogValidator received more than one batch of magic 2, or of compressed records",
         kafka="LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches",
         why=(
             "A batch of magic 2, and a compressed one, is stored as one unit with one header. "
@@ -238,6 +297,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Append one batch at a time, as a coordinator does.",
     ),
     "20": RuleText(
+        slug="zstd-before-ibp-2-1", error_code=_E.UNSUPPORTED_COMPRESSION_TYPE, profiles="p",
+        summary="zstd under an inter-broker protocol before 2.1 (gone in Kafka 4)",
         kafka="LogValidator (before 4.0)",
         why=(
             "Before inter-broker protocol 2.1 a follower could not read zstd, so a leader did not "
@@ -249,6 +310,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "21": RuleText(
+        slug="batch-magic-differs", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="the batch's magic is not that of the first batch",
         kafka="LogValidator.validateBatch",
         why=(
             "All batches of one append must have one format, because the path (in place, or "
@@ -257,6 +320,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Send batches of one magic only.",
     ),
     "22": RuleText(
+        slug="offset-range-empty", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="last offset minus base offset plus 1 is not positive",
         kafka="LogValidator.validateBatch",
         why=(
             "The offsets of a batch run from its base offset to base offset plus last offset "
@@ -265,6 +330,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Correct last_offset_delta in the encoder: it is the number of records minus 1.",
     ),
     "23": RuleText(
+        slug="records-count-not-positive", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="the records count of a client's batch is 0 or negative",
         kafka="LogValidator.validateBatch",
         why=(
             "A client's batch must hold at least one record. Empty batches exist only in logs, "
@@ -276,6 +343,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "24": RuleText(
+        slug="records-count-unlike-offsets", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="last offset delta plus 1 is not the records count",
         kafka="LogValidator.validateBatch",
         why=(
             "A producer numbers its records without gaps, so the number of records is last offset "
@@ -288,6 +357,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "25": RuleText(
+        slug="control-batch-by-client", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a client set the control bit",
         kafka="LogValidator.validateBatch",
         why=(
             "Control batches hold the markers that end transactions. Only the broker writes them; "
@@ -299,6 +370,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "26": RuleText(
+        slug="base-sequence-negative", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a producer id without a base sequence",
         kafka="LogValidator.validateBatch",
         why=(
             "A batch with a producer id belongs to an idempotent producer, and its base sequence "
@@ -310,6 +383,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "27": RuleText(
+        slug="transaction-before-magic-2",
+        error_code=_E.UNSUPPORTED_FOR_MESSAGE_FORMAT, profiles="p",
+        summary="the transactional bit, and a target magic below 2",
         kafka="LogValidator.validateBatch",
         why=(
             "Magic 0 and 1 have no transactional bit, so a topic that stores them cannot hold a "
@@ -321,6 +397,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "28": RuleText(
+        slug="producer-id-before-magic-2",
+        error_code=_E.UNSUPPORTED_FOR_MESSAGE_FORMAT, profiles="p",
+        summary="a producer id, and a target magic below 2",
         kafka="LogValidator.validateBatch",
         why=(
             "Magic 0 and 1 have no producer id, so the broker could not recognise duplicates "
@@ -332,6 +411,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "29": RuleText(
+        slug="record-malformed", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a record does not parse, or the batch holds more or fewer than it states",
         kafka="DefaultRecord.readFrom, DefaultRecord.readPartiallyFrom",
         why=(
             "The broker walks over all records before it stores a batch of a client. A length "
@@ -345,6 +426,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "30": RuleText(
+        slug="wrapper-malformed", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a compressed message of magic 0 or 1 that holds no readable message set",
         kafka="AbstractLegacyRecordBatch.DeepRecordsIterator",
         why=(
             "A compressed message of magic 0 or 1 wraps a message set. Kafka reads all of it to "
@@ -354,6 +437,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Correct the encoder, or upgrade the producer to a client that writes magic 2.",
     ),
     "31": RuleText(
+        slug="inner-size-too-small", error_code=_E.CORRUPT_MESSAGE, profiles="pl",
+        summary="an inner message of magic 0 or 1 states a size below 14",
         kafka="AbstractLegacyRecordBatch.DataLogInputStream.nextBatch",
         why=(
             "The messages within a compressed message of magic 0 or 1 have size fields of their "
@@ -365,6 +450,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "32": RuleText(
+        slug="inner-codec-set", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="an inner message of magic 0 or 1 has a codec set",
         kafka=(
             "AbstractLegacyRecordBatch.DeepRecordsIterator, "
             "LogValidator.validateRecordCompression"
@@ -376,6 +463,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Compress once: the inner messages need codec 0 in their attributes.",
     ),
     "33": RuleText(
+        slug="record-magic-differs", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="an inner message's magic is not its wrapper's",
         kafka="LogValidator.validateRecord",
         why=(
             "All messages in a wrapper have the wrapper's format. A mixture would give records "
@@ -384,6 +473,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Write inner messages with the magic of the wrapper.",
     ),
     "34": RuleText(
+        slug="inner-crc-mismatch", error_code=_E.CORRUPT_MESSAGE, profiles="pl",
+        summary="the checksum of an inner message of magic 0 or 1 is wrong",
         kafka="LegacyRecord.ensureValid",
         why=(
             "Each inner message of magic 0 and 1 has a CRC of its own. If it differs, bytes "
@@ -395,6 +486,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "35": RuleText(
+        slug="key-missing", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a record without a key for a compacted topic",
         kafka="LogValidator.validateKey",
         why=(
             "A compacted topic keeps the last record of every key. A record without a key could "
@@ -403,6 +496,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Set a key on every record of this topic, or take compact out of cleanup.policy.",
     ),
     "36": RuleText(
+        slug="timestamp-out-of-range", error_code=_E.INVALID_TIMESTAMP, profiles="p",
+        summary="a record's timestamp is outside what the topic allows around now",
         kafka="LogValidator.validateTimestamp",
         why=(
             "Retention and lookups by time use the timestamp of a record. "
@@ -417,6 +512,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "37": RuleText(
+        slug="timestamp-type-by-producer", error_code=_E.INVALID_TIMESTAMP, profiles="p",
+        summary="the producer set the LogAppendTime bit",
         kafka="LogValidator.validateTimestamp",
         why=(
             "LogAppendTime means that the broker set the timestamp. Only the broker may set this "
@@ -425,6 +522,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Clear bit 3 of the attributes. If the batch comes from a segment, use --as log.",
     ),
     "38": RuleText(
+        slug="record-errors", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="records were refused for more than one reason",
         kafka="LogValidator.processRecordErrors",
         why=(
             "Kafka collects the refusals of single records and answers once for the batch "
@@ -437,6 +536,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "39": RuleText(
+        slug="rebuild-impossible", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary="the batch would have to be rebuilt, and Kafka's builder refuses its content",
         kafka="MemoryRecordsBuilder",
         why=(
             "The broker must rebuild the batch to change its codec or format. Its builder has "
@@ -449,6 +550,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "40": RuleText(
+        slug="rebuilt-batch-too-large", error_code=_E.MESSAGE_TOO_LARGE, profiles="p",
+        summary="the rebuilt batch is larger than max.message.bytes",
         kafka="UnifiedLog.append",
         why=(
             "Recompression can make a batch larger. Kafka compares the size with "
@@ -460,6 +563,10 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "41": RuleText(
+        slug="offset-below-log-end", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary=(
+            "append by a follower or a raft leader: the first offset is below the end of the log"
+        ),
         kafka="UnifiedLog.append",
         why=(
             "A follower or raft leader appends at the end of its log. An offset below the end "
@@ -471,6 +578,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "42": RuleText(
+        slug="leader-epoch-invalid", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary="the partition leader epoch or the base offset to be stored is below 0",
         kafka="LeaderEpochFileCache.assign",
         why=(
             "The broker records at which offset every leader epoch began. Negative epochs and "
@@ -482,6 +591,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "43": RuleText(
+        slug="producer-epoch-too-low", error_code=_E.INVALID_PRODUCER_EPOCH, profiles="p",
+        summary="a producer id with an epoch below -1, or below that of the batch before",
         kafka="ProducerAppendInfo.checkProducerEpoch",
         why=(
             "The epoch of a producer id increases when the producer is replaced, and fences the "
@@ -494,6 +605,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "44": RuleText(
+        slug="transaction-marker-malformed", error_code=_E.INVALID_RECORD, profiles="p",
+        summary=(
+            "a control batch with a producer id does not start with a transaction marker, or comes "
+            "from a raft leader"
+        ),
         kafka="EndTransactionMarker.deserialize, ProducerAppendInfo.appendEndTxnMarker",
         why=(
             "The first record of a control batch with a producer id decides whether a transaction "
@@ -506,6 +622,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "45": RuleText(
+        slug="coordinator-epoch-too-low",
+        error_code=_E.TRANSACTION_COORDINATOR_FENCED, profiles="p",
+        summary="a transaction marker with a coordinator epoch below -1",
         kafka="ProducerAppendInfo.checkCoordinatorEpoch",
         why=(
             "A marker carries the epoch of the transaction coordinator, so that an earlier "
@@ -514,6 +633,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="This is an error of the coordinator, or a marker that was not written by one.",
     ),
     "46": RuleText(
+        slug="transaction-not-ended", error_code=_E.INVALID_TXN_STATE, profiles="p",
+        summary=(
+            "a batch outside a transaction follows one inside it, of the same producer in one "
+            "append"
+        ),
         kafka="ProducerAppendInfo.appendDataBatch",
         why=(
             "While the transaction of a producer is open, all its batches must belong to it. A "
@@ -525,6 +649,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "47": RuleText(
+        slug="offsets-outside-segment", error_code=_E.UNKNOWN_SERVER_ERROR, profiles="p",
+        summary=(
+            "the last offset is below the base offset of the segment, more than 2^31 - 1 above it, "
+            "or 2^63 - 1"
+        ),
         kafka="LogSegment.append",
         why=(
             "A segment stores offsets relative to its base offset as 32-bit integers. Offsets "
@@ -536,7 +665,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S1": RuleText(
-        kafka="",
+        slug="unused-attribute-bits", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="a client set one of the attribute bits 6-15",
         why=(
             "Bits 7 to 15 of the attributes have no meaning yet, and bit 6 (delete horizon) "
             "belongs to the log cleaner. Kafka stores what a client sets there. A later version "
@@ -549,7 +679,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S2": RuleText(
-        kafka="",
+        slug="bytes-behind-batch", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="bytes after the last batch, which Kafka trims without an error",
         why=(
             "Kafka drops bytes after the last whole batch and reports success. The producer "
             "believes that these records are stored: data is lost without an error."
@@ -560,7 +691,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S3": RuleText(
-        kafka="",
+        slug="offset-deltas-not-sequential", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary=(
+            "offset deltas are not 0 to n - 1 (at rest: not ascending within last_offset_delta)"
+        ),
+        against_claims=True,
         why=(
             "Consumers, mirrors and indexes count on offsets that follow one another. Kafka "
             "stores an uncompressed batch with any deltas, so records can share an offset or lie "
@@ -572,7 +707,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S4": RuleText(
-        kafka="",
+        slug="record-length-unlike-record", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a record's stated length is not its length",
+        against_claims=True,
         why=(
             "In a compressed batch Kafka's fast parser reads the length of a record and does not "
             "use it. Clients that trust the length (librdkafka, Go clients) then read the next "
@@ -584,7 +721,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S5": RuleText(
-        kafka="",
+        slug="record-fields-outside-format", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a length below -1, record attribute bits, or a header key that is not UTF-8",
+        against_claims=True,
         why=(
             "Kafka reads every negative length as null, ignores attributes of records, and does "
             "not decode header keys. Other clients refuse such records, and one of them blocks "
@@ -593,7 +732,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Write -1 for null, 0 for the attributes of a record, and UTF-8 for header keys.",
     ),
     "S6": RuleText(
-        kafka="",
+        slug="codec-not-defined", error_code=_E.UNSUPPORTED_COMPRESSION_TYPE, profiles="pl",
+        summary="compression codec 5, 6 or 7",
         why=(
             "The ids 5, 6 and 7 are not codecs. Kafka answers -1 (rule 15), which producers retry "
             "until their delivery timeout. This extra answers with a code that producers do not "
@@ -602,7 +742,12 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Correct bits 0 to 2 of the attributes.",
     ),
     "S7": RuleText(
-        kafka="",
+        slug="compressed-stream-damaged", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary=(
+            "the compressed stream is damaged, mislabelled or overlong, halts before its end, or "
+            "asks for a zstd window above 2^27"
+        ),
+        against_claims=True,
         why=(
             "Kafka reads only as much of a stream as the records need. It does not see damage "
             "after that, frames that it skips, or bytes after the end; other decoders do, and "
@@ -616,7 +761,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S8": RuleText(
-        kafka="",
+        slug="decompressed-too-large", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="the batch decompresses to more than max_decompressed_bytes",
         why=(
             "A few kB can decompress to gigabytes. Kafka bounds one record, not the batch, and "
             "not by default, so such a batch fills the memory of brokers and consumers."
@@ -628,7 +774,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "S9": RuleText(
-        kafka="",
+        slug="broker-would-fail", error_code=_E.INVALID_RECORD, profiles="p",
+        summary="other batches that Kafka answers with UNKNOWN_SERVER_ERROR",
         why=(
             "Kafka answers -1 where a class throws an exception that its API does not know. "
             "Producers retry -1 until their delivery timeout, and the cause is only in the "
@@ -637,7 +784,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Read the reason, and look at the rule that kafka mode reports (--mode kafka).",
     ),
     "S10": RuleText(
-        kafka="",
+        slug="timestamp-below-minus-one", error_code=_E.INVALID_TIMESTAMP, profiles="pl",
+        summary="a record's timestamp is below -1",
+        against_claims=True,
         why=(
             "A negative timestamp except -1 (unknown) is not a time. Kafka stores it where it "
             "does not rebuild the batch, and answers -1 where it does (rule 39). Retention and "
@@ -646,7 +795,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         advice="Write milliseconds since 1970, or -1. Look for a timestamp that overflowed.",
     ),
     "L1": RuleText(
-        kafka="",
+        slug="partial-batch", error_code=_E.CORRUPT_MESSAGE, profiles="l",
+        summary="a batch that the segment does not hold whole, or zeros to the end",
         why=(
             "The segment ends in the middle of a batch, or with zeros. A broker that stops "
             "cleanly leaves neither. After a crash Kafka's recovery truncates the log here; the "
@@ -665,7 +815,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L2": RuleText(
-        kafka="",
+        slug="offsets-going-back", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="a batch's offsets overlap the batch before, or go back",
         why=(
             "Offsets of a log increase from batch to batch. If they go back, one offset names two "
             "records, and reads by offset find the first one only."
@@ -676,7 +827,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L3": RuleText(
-        kafka="",
+        slug="offset-gap", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="offsets are missing between two batches of a topic that is not compacted",
         why=(
             "Without compaction every offset is in the log once. A gap means that records were "
             "lost, or that the topic is compacted (or was)."
@@ -687,7 +839,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L4": RuleText(
-        kafka="",
+        slug="leader-epoch-going-back", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="the partition leader epoch is below that of the batch before",
         why=(
             "Leader epochs never decrease along a log. If they do, two leaders wrote into the "
             "same range, and followers truncate at the wrong offset."
@@ -698,7 +851,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L5": RuleText(
-        kafka="",
+        slug="sequence-gap", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="a producer's base sequence does not follow its last one",
         why=(
             "The sequences of an idempotent producer are consecutive in a partition. A gap means "
             "that a batch is missing, unless the cleaner or retention removed it."
@@ -709,7 +863,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L6": RuleText(
-        kafka="",
+        slug="lying-index", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary=(
+            "an entry of .index does not point at the batch that it names, or entries are out of "
+            "order or missing"
+        ),
         why=(
             "A broker starts to read at the position that the index names. A wrong entry makes it "
             "read from the middle of a batch, or miss records."
@@ -726,7 +884,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L7": RuleText(
-        kafka="",
+        slug="lying-claims", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="the records contradict a batch-level claim",
         why=(
             "Claims in a header of magic 3 spare a broker the decompression, so they must be true "
             "of the records. This one is not: the sender computed it wrongly, or lies. "
@@ -740,7 +899,11 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L8": RuleText(
-        kafka="",
+        slug="segment-name-differs", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary=(
+            "the name of a segment is not the base offset that its batches and its neighbours "
+            "imply"
+        ),
         why=(
             "Kafka finds the segment of an offset by the names of the files, and the offsets in "
             "its indexes are relative to the name. A name above the base offset hides records "
@@ -760,7 +923,10 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L9": RuleText(
-        kafka="",
+        slug="time-index-differs", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary=(
+            "an entry of .timeindex is out of order or not true of a batch, or entries are missing"
+        ),
         why=(
             "Lookups by time (offsetsForTimes), time-based retention and roll by time use the "
             "time index. A wrong entry starts a consumer at the wrong offset, or makes retention "
@@ -779,6 +945,10 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L10": RuleText(
+        slug="transaction-index-differs", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary=(
+            ".txnindex does not hold the aborted transactions that the markers of the segment end"
+        ),
         kafka="TransactionIndex.sanityCheck",
         why=(
             "A broker tells read_committed consumers by this index which transactions were "
@@ -798,6 +968,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L11": RuleText(
+        slug="producer-snapshot-damaged", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="a producer snapshot has a wrong checksum, version, structure or name",
         kafka="ProducerStateManager.readSnapshot",
         why=(
             "A snapshot holds the last sequence, the epoch and the open transaction of each "
@@ -816,6 +988,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L12": RuleText(
+        slug="epoch-checkpoint-differs", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="leader-epoch-checkpoint is malformed, out of order, or not true of the batches",
         kafka="CheckpointFile.read, LeaderEpochFileCache.assign",
         why=(
             "Followers and consumers ask by leader epoch where a log ends, and truncate there. A "
@@ -834,6 +1008,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L13": RuleText(
+        slug="log-checkpoint-differs", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="an offset checkpoint is malformed, or names an offset that the log does not have",
         kafka="CheckpointFile.read, LogLoader.recoverLog",
         why=(
             "The checkpoints say what was flushed, what is committed, where the log starts, and "
@@ -853,6 +1029,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L14": RuleText(
+        slug="partition-metadata-damaged", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="partition.metadata does not hold a version and a topic id",
         kafka="PartitionMetadataReadBuffer.read",
         why=(
             "The file binds the folder to a topic id. Without it a broker cannot see that a "
@@ -869,7 +1047,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L15": RuleText(
-        kafka="",
+        slug="stored-leader-epoch-invalid", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="the partition leader epoch of a stored batch is below -1",
         why=(
             "The leader epoch is not under the checksum of the batch. -1 means unknown; no broker "
             "writes anything below. A wrong epoch misleads followers when they truncate."
@@ -884,7 +1063,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L16": RuleText(
-        kafka="",
+        slug="transaction-hanging", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="a transaction is open for longer than a transaction coordinator allows",
         why=(
             "The last stable offset does not pass an open transaction: read_committed consumers "
             "wait there, and the cleaner does not go on. A coordinator aborts a transaction after "
@@ -900,7 +1080,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "L17": RuleText(
-        kafka="",
+        slug="replicas-differ", error_code=_E.KAFKA_STORAGE_ERROR, profiles="l",
+        summary="replicas hold different batches between their log starts and the high watermark",
         why=(
             "Replicas hold the same batches for the same offsets. Where they differ, consumers "
             "read other records after the next leader election."
@@ -914,7 +1095,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R1": RuleText(
-        kafka="",
+        slug="record-schema-id", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a key, value or header holds no allowed schema id",
         why=(
             "Consumers look up the schema of a record by its id. A record without an id, or with "
             "the id of another subject, stops a consumer that deserializes it."
@@ -925,7 +1107,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R2": RuleText(
-        kafka="",
+        slug="record-key-too-large", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a key has more than max_key_bytes",
         why=(
             "Keys are held in memory by compaction and by tables that are built from the topic."
         ),
@@ -934,7 +1117,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R3": RuleText(
-        kafka="",
+        slug="record-value-too-large", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a value has more than max_value_bytes",
         why=(
             "One large value fills fetches and buffers of consumers that expect small ones."
         ),
@@ -944,7 +1128,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R4": RuleText(
-        kafka="",
+        slug="record-headers-too-many", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a record has more than max_headers headers",
         why=(
             "Each header repeats its name in each record. Consumers hold all of them."
         ),
@@ -953,7 +1138,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R5": RuleText(
-        kafka="",
+        slug="record-header-missing", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a record lacks a header of required_headers",
         why=(
             "Consumers or auditors of the topic rely on the header."
         ),
@@ -963,7 +1149,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R6": RuleText(
-        kafka="",
+        slug="record-header-forbidden", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a record has a header of forbidden_headers",
         why=(
             "The topic's owner has excluded the header, for example because it holds personal "
             "data."
@@ -973,7 +1160,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R7": RuleText(
-        kafka="",
+        slug="record-tombstone", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a value is null, and tombstones are refused",
         why=(
             "A null value deletes the key when the topic is compacted. The topic's owner does not "
             "allow deletions by producers."
@@ -983,7 +1171,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         ),
     ),
     "R8": RuleText(
-        kafka="",
+        slug="record-key-not-utf8", error_code=_E.INVALID_RECORD, profiles="pl",
+        summary="a key is not UTF-8, and utf8_keys is set",
         why=(
             "Tools and consumers that show or join keys as text fail for other bytes."
         ),

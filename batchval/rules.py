@@ -10,6 +10,9 @@ Four families:
   would answer with UNKNOWN_SERVER_ERROR.
 * ``L1`` and up: findings in a log at rest, in its segments and in Kafka's other files.
 * ``R1`` and up: record rules, which a topic's owner sets (batchval.record_rules).
+
+The members are written by ``python tools/generate_rules.py`` from batchval/rule_texts.py; do not
+edit them by hand.
 """
 
 from __future__ import annotations
@@ -23,12 +26,24 @@ from batchval.errors import ErrorCode
 __all__ = [
     "EXTRAS",
     "EXTRA_IDS",
+    "FAMILY_STARTS",
     "FINDING_IDS",
     "RECORD_RULE_IDS",
     "Rule",
     "by_number",
     "extras_of",
+    "number_of",
 ]
+
+
+#: The number before the first rule of a family, by its letter. Kafka's rules start at 1.
+FAMILY_STARTS = {"S": 50, "L": 70, "R": 90}
+
+
+def number_of(rule_id: str) -> int:
+    """Return the number of a rule's id."""
+    start = FAMILY_STARTS.get(rule_id[0])
+    return int(rule_id) if start is None else start + int(rule_id[1:])
 
 
 class _Fact(NamedTuple):
@@ -48,27 +63,73 @@ class Rule(Enum):
     """
 
     # fmt: off
-    BATCH_INCOMPLETE = _Fact("1", "batch-incomplete", None, "p", "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed")
-    BATCH_SIZE_TOO_SMALL = _Fact("2", "batch-size-too-small", _E.CORRUPT_MESSAGE, "pl", "size field below 14")
-    BATCH_SIZE_OVERFLOW = _Fact("3", "batch-size-overflow", _E.UNKNOWN_SERVER_ERROR, "p", "size field of 2^31 - 12 or more: adding 12 overflows in Kafka")
+    # Written by ``python tools/generate_rules.py`` from rule_texts.py: do not edit it by hand.
+    BATCH_INCOMPLETE = _Fact(
+        "1", "batch-incomplete", None, "p",
+        "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed",
+    )
+    BATCH_SIZE_TOO_SMALL = _Fact(
+        "2", "batch-size-too-small", _E.CORRUPT_MESSAGE, "pl",
+        "size field below 14",
+    )
+    BATCH_SIZE_OVERFLOW = _Fact(
+        "3", "batch-size-overflow", _E.UNKNOWN_SERVER_ERROR, "p",
+        "size field of 2^31 - 12 or more: adding 12 overflows in Kafka",
+    )
     MAGIC_UNKNOWN = _Fact("4", "magic-unknown", _E.CORRUPT_MESSAGE, "pl", "magic is not 0, 1 or 2")
-    REQUEST_WITHOUT_BATCH = _Fact("5", "request-without-batch", _E.INVALID_RECORD, "p", "a partition of a produce request holds no batch")
-    REQUEST_MAGIC_NOT_2 = _Fact("6", "request-magic-not-2", _E.INVALID_RECORD, "p", "the first batch of a produce request is not of magic 2")
-    REQUEST_ZSTD_TOO_OLD = _Fact("7", "request-zstd-too-old", _E.UNSUPPORTED_COMPRESSION_TYPE, "p", "zstd in a produce request before version 7")
-    REQUEST_MORE_THAN_ONE_BATCH = _Fact("8", "request-more-than-one-batch", _E.INVALID_RECORD, "p", "a partition of a produce request holds more than one batch")
-    RAFT_LEADER_EPOCH_DIFFERS = _Fact("9", "raft-leader-epoch-differs", _E.INVALID_RECORD, "p", "append by a raft leader: the batch has another partition leader epoch")
-    BASE_OFFSET_NOT_ZERO = _Fact("10", "base-offset-not-zero", _E.INVALID_RECORD, "p", "a client's batch does not start at base offset 0")
+    REQUEST_WITHOUT_BATCH = _Fact(
+        "5", "request-without-batch", _E.INVALID_RECORD, "p",
+        "a partition of a produce request holds no batch",
+    )
+    REQUEST_MAGIC_NOT_2 = _Fact(
+        "6", "request-magic-not-2", _E.INVALID_RECORD, "p",
+        "the first batch of a produce request is not of magic 2",
+    )
+    REQUEST_ZSTD_TOO_OLD = _Fact(
+        "7", "request-zstd-too-old", _E.UNSUPPORTED_COMPRESSION_TYPE, "p",
+        "zstd in a produce request before version 7",
+    )
+    REQUEST_MORE_THAN_ONE_BATCH = _Fact(
+        "8", "request-more-than-one-batch", _E.INVALID_RECORD, "p",
+        "a partition of a produce request holds more than one batch",
+    )
+    RAFT_LEADER_EPOCH_DIFFERS = _Fact(
+        "9", "raft-leader-epoch-differs", _E.INVALID_RECORD, "p",
+        "append by a raft leader: the batch has another partition leader epoch",
+    )
+    BASE_OFFSET_NOT_ZERO = _Fact(
+        "10", "base-offset-not-zero", _E.INVALID_RECORD, "p",
+        "a client's batch does not start at base offset 0",
+    )
     REPLICA_EPOCH_AHEAD = _Fact(
         "11", "replica-epoch-ahead", None, "p",
-        "replication: the batch's leader epoch is above the replica's; it and all later "
-        "batches are skipped",
+        "replication: the batch's leader epoch is above the replica's; it and all later batches "
+        "are skipped",
     )
-    FIELDS_OUT_OF_BOUNDS = _Fact("12", "fields-out-of-bounds", _E.UNKNOWN_SERVER_ERROR, "p", "the batch is too small for the fields that Kafka reads")
-    BATCH_TOO_LARGE = _Fact("13", "batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the batch is larger than max.message.bytes")
-    CRC_MISMATCH = _Fact("14", "crc-mismatch", _E.CORRUPT_MESSAGE, "pl", "the checksum is wrong, or the batch is smaller than its own header")
-    CODEC_ID_UNKNOWN = _Fact("15", "codec-id-unknown", _E.UNKNOWN_SERVER_ERROR, "pl", "compression codec 5, 6 or 7")
-    OFFSETS_OUT_OF_ORDER = _Fact("16", "offsets-out-of-order", _E.UNKNOWN_SERVER_ERROR, "p", "append by a follower: last offsets do not increase")
-    VALID_BYTES_NEGATIVE = _Fact("17", "valid-bytes-negative", _E.CORRUPT_MESSAGE, "p", "the valid bytes of the records are below 0 (no input reaches this)")
+    FIELDS_OUT_OF_BOUNDS = _Fact(
+        "12", "fields-out-of-bounds", _E.UNKNOWN_SERVER_ERROR, "p",
+        "the batch is too small for the fields that Kafka reads",
+    )
+    BATCH_TOO_LARGE = _Fact(
+        "13", "batch-too-large", _E.MESSAGE_TOO_LARGE, "p",
+        "the batch is larger than max.message.bytes",
+    )
+    CRC_MISMATCH = _Fact(
+        "14", "crc-mismatch", _E.CORRUPT_MESSAGE, "pl",
+        "the checksum is wrong, or the batch is smaller than its own header",
+    )
+    CODEC_ID_UNKNOWN = _Fact(
+        "15", "codec-id-unknown", _E.UNKNOWN_SERVER_ERROR, "pl",
+        "compression codec 5, 6 or 7",
+    )
+    OFFSETS_OUT_OF_ORDER = _Fact(
+        "16", "offsets-out-of-order", _E.UNKNOWN_SERVER_ERROR, "p",
+        "append by a follower: last offsets do not increase",
+    )
+    VALID_BYTES_NEGATIVE = _Fact(
+        "17", "valid-bytes-negative", _E.CORRUPT_MESSAGE, "p",
+        "the valid bytes of the records are below 0 (no input reaches this)",
+    )
     VALIDATOR_WITHOUT_BATCH = _Fact(
         "18", "validator-without-batch", _E.INVALID_RECORD, "p",
         "LogValidator received no batch",
@@ -77,27 +138,90 @@ class Rule(Enum):
         "19", "validator-more-than-one-batch", _E.INVALID_RECORD, "p",
         "LogValidator received more than one batch of magic 2, or of compressed records",
     )
-    ZSTD_BEFORE_IBP_2_1 = _Fact("20", "zstd-before-ibp-2-1", _E.UNSUPPORTED_COMPRESSION_TYPE, "p", "zstd under an inter-broker protocol before 2.1 (gone in Kafka 4)")
-    BATCH_MAGIC_DIFFERS = _Fact("21", "batch-magic-differs", _E.INVALID_RECORD, "p", "the batch's magic is not that of the first batch")
-    OFFSET_RANGE_EMPTY = _Fact("22", "offset-range-empty", _E.INVALID_RECORD, "p", "last offset minus base offset plus 1 is not positive")
-    RECORDS_COUNT_NOT_POSITIVE = _Fact("23", "records-count-not-positive", _E.INVALID_RECORD, "p", "the records count of a client's batch is 0 or negative")
-    RECORDS_COUNT_UNLIKE_OFFSETS = _Fact("24", "records-count-unlike-offsets", _E.INVALID_RECORD, "p", "last offset delta plus 1 is not the records count")
-    CONTROL_BATCH_BY_CLIENT = _Fact("25", "control-batch-by-client", _E.INVALID_RECORD, "p", "a client set the control bit")
-    BASE_SEQUENCE_NEGATIVE = _Fact("26", "base-sequence-negative", _E.INVALID_RECORD, "p", "a producer id without a base sequence")
-    TRANSACTION_BEFORE_MAGIC_2 = _Fact("27", "transaction-before-magic-2", _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, "p", "the transactional bit, and a target magic below 2")
-    PRODUCER_ID_BEFORE_MAGIC_2 = _Fact("28", "producer-id-before-magic-2", _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, "p", "a producer id, and a target magic below 2")
-    RECORD_MALFORMED = _Fact("29", "record-malformed", _E.INVALID_RECORD, "pl", "a record does not parse, or the batch holds more or fewer than it states")
-    WRAPPER_MALFORMED = _Fact("30", "wrapper-malformed", _E.INVALID_RECORD, "pl", "a compressed message of magic 0 or 1 that holds no readable message set")
-    INNER_SIZE_TOO_SMALL = _Fact("31", "inner-size-too-small", _E.CORRUPT_MESSAGE, "pl", "an inner message of magic 0 or 1 states a size below 14")
-    INNER_CODEC_SET = _Fact("32", "inner-codec-set", _E.INVALID_RECORD, "pl", "an inner message of magic 0 or 1 has a codec set")
-    RECORD_MAGIC_DIFFERS = _Fact("33", "record-magic-differs", _E.INVALID_RECORD, "pl", "an inner message's magic is not its wrapper's")
-    INNER_CRC_MISMATCH = _Fact("34", "inner-crc-mismatch", _E.CORRUPT_MESSAGE, "pl", "the checksum of an inner message of magic 0 or 1 is wrong")
-    KEY_MISSING = _Fact("35", "key-missing", _E.INVALID_RECORD, "p", "a record without a key for a compacted topic")
-    TIMESTAMP_OUT_OF_RANGE = _Fact("36", "timestamp-out-of-range", _E.INVALID_TIMESTAMP, "p", "a record's timestamp is outside what the topic allows around now")
-    TIMESTAMP_TYPE_BY_PRODUCER = _Fact("37", "timestamp-type-by-producer", _E.INVALID_TIMESTAMP, "p", "the producer set the LogAppendTime bit")
-    RECORD_ERRORS = _Fact("38", "record-errors", _E.INVALID_RECORD, "p", "records were refused for more than one reason")
-    REBUILD_IMPOSSIBLE = _Fact("39", "rebuild-impossible", _E.UNKNOWN_SERVER_ERROR, "p", "the batch would have to be rebuilt, and Kafka's builder refuses its content")
-    REBUILT_BATCH_TOO_LARGE = _Fact("40", "rebuilt-batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the rebuilt batch is larger than max.message.bytes")
+    ZSTD_BEFORE_IBP_2_1 = _Fact(
+        "20", "zstd-before-ibp-2-1", _E.UNSUPPORTED_COMPRESSION_TYPE, "p",
+        "zstd under an inter-broker protocol before 2.1 (gone in Kafka 4)",
+    )
+    BATCH_MAGIC_DIFFERS = _Fact(
+        "21", "batch-magic-differs", _E.INVALID_RECORD, "p",
+        "the batch's magic is not that of the first batch",
+    )
+    OFFSET_RANGE_EMPTY = _Fact(
+        "22", "offset-range-empty", _E.INVALID_RECORD, "p",
+        "last offset minus base offset plus 1 is not positive",
+    )
+    RECORDS_COUNT_NOT_POSITIVE = _Fact(
+        "23", "records-count-not-positive", _E.INVALID_RECORD, "p",
+        "the records count of a client's batch is 0 or negative",
+    )
+    RECORDS_COUNT_UNLIKE_OFFSETS = _Fact(
+        "24", "records-count-unlike-offsets", _E.INVALID_RECORD, "p",
+        "last offset delta plus 1 is not the records count",
+    )
+    CONTROL_BATCH_BY_CLIENT = _Fact(
+        "25", "control-batch-by-client", _E.INVALID_RECORD, "p",
+        "a client set the control bit",
+    )
+    BASE_SEQUENCE_NEGATIVE = _Fact(
+        "26", "base-sequence-negative", _E.INVALID_RECORD, "p",
+        "a producer id without a base sequence",
+    )
+    TRANSACTION_BEFORE_MAGIC_2 = _Fact(
+        "27", "transaction-before-magic-2", _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, "p",
+        "the transactional bit, and a target magic below 2",
+    )
+    PRODUCER_ID_BEFORE_MAGIC_2 = _Fact(
+        "28", "producer-id-before-magic-2", _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, "p",
+        "a producer id, and a target magic below 2",
+    )
+    RECORD_MALFORMED = _Fact(
+        "29", "record-malformed", _E.INVALID_RECORD, "pl",
+        "a record does not parse, or the batch holds more or fewer than it states",
+    )
+    WRAPPER_MALFORMED = _Fact(
+        "30", "wrapper-malformed", _E.INVALID_RECORD, "pl",
+        "a compressed message of magic 0 or 1 that holds no readable message set",
+    )
+    INNER_SIZE_TOO_SMALL = _Fact(
+        "31", "inner-size-too-small", _E.CORRUPT_MESSAGE, "pl",
+        "an inner message of magic 0 or 1 states a size below 14",
+    )
+    INNER_CODEC_SET = _Fact(
+        "32", "inner-codec-set", _E.INVALID_RECORD, "pl",
+        "an inner message of magic 0 or 1 has a codec set",
+    )
+    RECORD_MAGIC_DIFFERS = _Fact(
+        "33", "record-magic-differs", _E.INVALID_RECORD, "pl",
+        "an inner message's magic is not its wrapper's",
+    )
+    INNER_CRC_MISMATCH = _Fact(
+        "34", "inner-crc-mismatch", _E.CORRUPT_MESSAGE, "pl",
+        "the checksum of an inner message of magic 0 or 1 is wrong",
+    )
+    KEY_MISSING = _Fact(
+        "35", "key-missing", _E.INVALID_RECORD, "p",
+        "a record without a key for a compacted topic",
+    )
+    TIMESTAMP_OUT_OF_RANGE = _Fact(
+        "36", "timestamp-out-of-range", _E.INVALID_TIMESTAMP, "p",
+        "a record's timestamp is outside what the topic allows around now",
+    )
+    TIMESTAMP_TYPE_BY_PRODUCER = _Fact(
+        "37", "timestamp-type-by-producer", _E.INVALID_TIMESTAMP, "p",
+        "the producer set the LogAppendTime bit",
+    )
+    RECORD_ERRORS = _Fact(
+        "38", "record-errors", _E.INVALID_RECORD, "p",
+        "records were refused for more than one reason",
+    )
+    REBUILD_IMPOSSIBLE = _Fact(
+        "39", "rebuild-impossible", _E.UNKNOWN_SERVER_ERROR, "p",
+        "the batch would have to be rebuilt, and Kafka's builder refuses its content",
+    )
+    REBUILT_BATCH_TOO_LARGE = _Fact(
+        "40", "rebuilt-batch-too-large", _E.MESSAGE_TOO_LARGE, "p",
+        "the rebuilt batch is larger than max.message.bytes",
+    )
     OFFSET_BELOW_LOG_END = _Fact(
         "41", "offset-below-log-end", _E.UNKNOWN_SERVER_ERROR, "p",
         "append by a follower or a raft leader: the first offset is below the end of the log",
@@ -125,36 +249,72 @@ class Rule(Enum):
     )
     OFFSETS_OUTSIDE_SEGMENT = _Fact(
         "47", "offsets-outside-segment", _E.UNKNOWN_SERVER_ERROR, "p",
-        "the last offset is below the base offset of the segment, more than 2^31 - 1 above it, or "
-        "2^63 - 1",
+        "the last offset is below the base offset of the segment, more than 2^31 - 1 above it, or"
+        " 2^63 - 1",
     )
 
-    S1 = _Fact("S1", "unused-attribute-bits", _E.INVALID_RECORD, "p", "a client set one of the attribute bits 6-15")
+    S1 = _Fact(
+        "S1", "unused-attribute-bits", _E.INVALID_RECORD, "p",
+        "a client set one of the attribute bits 6-15",
+    )
     S2 = _Fact(
         "S2", "bytes-behind-batch", _E.INVALID_RECORD, "p",
         "bytes after the last batch, which Kafka trims without an error",
     )
-    S3 = _Fact("S3", "offset-deltas-not-sequential", _E.INVALID_RECORD, "pl", "offset deltas are not 0 to n - 1 (at rest: not ascending within last_offset_delta)")
-    S4 = _Fact("S4", "record-length-unlike-record", _E.INVALID_RECORD, "pl", "a record's stated length is not its length")
-    S5 = _Fact("S5", "record-fields-outside-format", _E.INVALID_RECORD, "pl", "a length below -1, record attribute bits, or a header key that is not UTF-8")
-    S6 = _Fact("S6", "codec-not-defined", _E.UNSUPPORTED_COMPRESSION_TYPE, "pl", "compression codec 5, 6 or 7")
+    S3 = _Fact(
+        "S3", "offset-deltas-not-sequential", _E.INVALID_RECORD, "pl",
+        "offset deltas are not 0 to n - 1 (at rest: not ascending within last_offset_delta)",
+    )
+    S4 = _Fact(
+        "S4", "record-length-unlike-record", _E.INVALID_RECORD, "pl",
+        "a record's stated length is not its length",
+    )
+    S5 = _Fact(
+        "S5", "record-fields-outside-format", _E.INVALID_RECORD, "pl",
+        "a length below -1, record attribute bits, or a header key that is not UTF-8",
+    )
+    S6 = _Fact(
+        "S6", "codec-not-defined", _E.UNSUPPORTED_COMPRESSION_TYPE, "pl",
+        "compression codec 5, 6 or 7",
+    )
     S7 = _Fact(
         "S7", "compressed-stream-damaged", _E.INVALID_RECORD, "pl",
-        "the compressed stream is damaged, mislabelled or overlong, halts before its end, or "
-        "asks for a zstd window above 2^27",
+        "the compressed stream is damaged, mislabelled or overlong, halts before its end, or asks"
+        " for a zstd window above 2^27",
     )
-    S8 = _Fact("S8", "decompressed-too-large", _E.INVALID_RECORD, "pl", "the batch decompresses to more than max_decompressed_bytes")
+    S8 = _Fact(
+        "S8", "decompressed-too-large", _E.INVALID_RECORD, "pl",
+        "the batch decompresses to more than max_decompressed_bytes",
+    )
     S9 = _Fact(
         "S9", "broker-would-fail", _E.INVALID_RECORD, "p",
         "other batches that Kafka answers with UNKNOWN_SERVER_ERROR",
     )
-    S10 = _Fact("S10", "timestamp-below-minus-one", _E.INVALID_TIMESTAMP, "pl", "a record's timestamp is below -1")
+    S10 = _Fact(
+        "S10", "timestamp-below-minus-one", _E.INVALID_TIMESTAMP, "pl",
+        "a record's timestamp is below -1",
+    )
 
-    L1 = _Fact("L1", "partial-batch", _E.CORRUPT_MESSAGE, "l", "a batch that the segment does not hold whole, or zeros to the end")
-    L2 = _Fact("L2", "offsets-going-back", _E.KAFKA_STORAGE_ERROR, "l", "a batch's offsets overlap the batch before, or go back")
-    L3 = _Fact("L3", "offset-gap", _E.KAFKA_STORAGE_ERROR, "l", "offsets are missing between two batches of a topic that is not compacted")
-    L4 = _Fact("L4", "leader-epoch-going-back", _E.KAFKA_STORAGE_ERROR, "l", "the partition leader epoch is below that of the batch before")
-    L5 = _Fact("L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l", "a producer's base sequence does not follow its last one")
+    L1 = _Fact(
+        "L1", "partial-batch", _E.CORRUPT_MESSAGE, "l",
+        "a batch that the segment does not hold whole, or zeros to the end",
+    )
+    L2 = _Fact(
+        "L2", "offsets-going-back", _E.KAFKA_STORAGE_ERROR, "l",
+        "a batch's offsets overlap the batch before, or go back",
+    )
+    L3 = _Fact(
+        "L3", "offset-gap", _E.KAFKA_STORAGE_ERROR, "l",
+        "offsets are missing between two batches of a topic that is not compacted",
+    )
+    L4 = _Fact(
+        "L4", "leader-epoch-going-back", _E.KAFKA_STORAGE_ERROR, "l",
+        "the partition leader epoch is below that of the batch before",
+    )
+    L5 = _Fact(
+        "L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l",
+        "a producer's base sequence does not follow its last one",
+    )
     L6 = _Fact(
         "L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l",
         "an entry of .index does not point at the batch that it names, or entries are out of "
@@ -205,14 +365,38 @@ class Rule(Enum):
         "replicas hold different batches between their log starts and the high watermark",
     )
 
-    R1 = _Fact("R1", "record-schema-id", _E.INVALID_RECORD, "pl", "a key, value or header holds no allowed schema id")
-    R2 = _Fact("R2", "record-key-too-large", _E.INVALID_RECORD, "pl", "a key has more than max_key_bytes")
-    R3 = _Fact("R3", "record-value-too-large", _E.INVALID_RECORD, "pl", "a value has more than max_value_bytes")
-    R4 = _Fact("R4", "record-headers-too-many", _E.INVALID_RECORD, "pl", "a record has more than max_headers headers")
-    R5 = _Fact("R5", "record-header-missing", _E.INVALID_RECORD, "pl", "a record lacks a header of required_headers")
-    R6 = _Fact("R6", "record-header-forbidden", _E.INVALID_RECORD, "pl", "a record has a header of forbidden_headers")
-    R7 = _Fact("R7", "record-tombstone", _E.INVALID_RECORD, "pl", "a value is null, and tombstones are refused")
-    R8 = _Fact("R8", "record-key-not-utf8", _E.INVALID_RECORD, "pl", "a key is not UTF-8, and utf8_keys is set")
+    R1 = _Fact(
+        "R1", "record-schema-id", _E.INVALID_RECORD, "pl",
+        "a key, value or header holds no allowed schema id",
+    )
+    R2 = _Fact(
+        "R2", "record-key-too-large", _E.INVALID_RECORD, "pl",
+        "a key has more than max_key_bytes",
+    )
+    R3 = _Fact(
+        "R3", "record-value-too-large", _E.INVALID_RECORD, "pl",
+        "a value has more than max_value_bytes",
+    )
+    R4 = _Fact(
+        "R4", "record-headers-too-many", _E.INVALID_RECORD, "pl",
+        "a record has more than max_headers headers",
+    )
+    R5 = _Fact(
+        "R5", "record-header-missing", _E.INVALID_RECORD, "pl",
+        "a record lacks a header of required_headers",
+    )
+    R6 = _Fact(
+        "R6", "record-header-forbidden", _E.INVALID_RECORD, "pl",
+        "a record has a header of forbidden_headers",
+    )
+    R7 = _Fact(
+        "R7", "record-tombstone", _E.INVALID_RECORD, "pl",
+        "a value is null, and tombstones are refused",
+    )
+    R8 = _Fact(
+        "R8", "record-key-not-utf8", _E.INVALID_RECORD, "pl",
+        "a key is not UTF-8, and utf8_keys is set",
+    )
     # fmt: on
 
     @cached_property
@@ -249,14 +433,7 @@ class Rule(Enum):
     @cached_property
     def number(self) -> int:
         """Return the rule as a small integer, as columns and the core hold it."""
-        letter, digits = self.id[0], self.id[1:]
-        if letter == "S":
-            return 50 + int(digits)
-        if letter == "L":
-            return 70 + int(digits)
-        if letter == "R":
-            return 90 + int(digits)
-        return int(self.id)
+        return number_of(self.id)
 
     @property
     def is_extra(self) -> bool:

@@ -1,31 +1,201 @@
-"""Write docs/reference/rules.md from batchval/rules.py, rule_texts.py and kafka_versions.py.
+"""Write what follows from the rules, the reasons and the layout of a batch.
 
-    python tools/generate_rules.py            write the file
-    python tools/generate_rules.py --check    exit code 1 if it is not up to date
+    python tools/generate_rules.py            write the files
+    python tools/generate_rules.py --check    name the files that are not up to date, exit code 1
 
-batchval/rule_texts.py has the reason of each rule and the advice; ``batchval rule`` prints both.
+| written by hand | from there |
+|---|---|
+| batchval/rule_texts.py | the members of Rule in batchval/rules.py, core/format/rule_numbers.pxd |
+| core/format/reasons.py | core/format/reasons.pxd |
+| core/format/layout.pxd, core/stages/claims_block.pxd | core/format/layout.py |
+| batchval/rule_texts.py, batchval/kafka_versions.py | docs/reference/rules.md |
+
+Nothing that is written here is read here, and no compiled module: one run is enough, before the
+build.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "docs" / "reference" / "rules.md"
+PACKAGE = ROOT / "batchval"
+FORMAT = PACKAGE / "core" / "format"
 sys.path.insert(0, str(ROOT))
 
+from batchval.core.format.reasons import REASONS  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
-from batchval.rule_texts import RULE_TEXTS  # noqa: E402
-from batchval.rules import FINDING_IDS, RECORD_RULE_IDS, Rule  # noqa: E402
+from batchval.rule_texts import RULE_TEXTS, RuleText  # noqa: E402
+from batchval.rules import FAMILY_STARTS, number_of  # noqa: E402
+
+COMMAND = "python tools/generate_rules.py"
+FAMILY_OF = {name: name[0] if name[0] in FAMILY_STARTS else "" for name in RULE_TEXTS}
+IDS = {
+    family: [name for name in RULE_TEXTS if FAMILY_OF[name] == family]
+    for family in ("", *FAMILY_STARTS)
+}
+EXTRAS = IDS["S"]
+
+
+def _notice(source: str) -> str:
+    return f"Written by ``{COMMAND}`` from {source}: do not edit it by hand."
+
+
+# ---- the members of Rule -------------------------------------------------------------------------
+
+_START, _END = "    # fmt: off\n", "    # fmt: on\n"
+
+
+def _member(name: str) -> str:
+    return name if FAMILY_OF[name] else RULE_TEXTS[name].slug.upper().replace("-", "_")
+
+
+def _fact(name: str) -> str:
+    """Return the lines of one member, within 100 columns."""
+    text = RULE_TEXTS[name]
+    code = text.error_code and f"_E.{text.error_code.name}"
+    facts = f'"{name}", "{text.slug}", {code}, "{text.profiles}",'
+    if len(line := f'    {_member(name)} = _Fact({facts} "{text.summary}")') <= 100:
+        return f"{line}\n"
+    pieces = textwrap.wrap(text.summary, 88, drop_whitespace=False)
+    words = "\n        ".join(f'"{piece}"' for piece in pieces)
+    return f"    {_member(name)} = _Fact(\n        {facts}\n        {words},\n    )\n"
+
+
+def rule_members() -> str:
+    """Return batchval/rules.py with its members renewed."""
+    head, start, rest = (PACKAGE / "rules.py").read_text("utf-8").partition(_START)
+    _, end, tail = rest.partition(_END)
+    if not end:
+        raise SystemExit("batchval/rules.py: no lines '# fmt: off' and '# fmt: on'")
+    blocks = ("".join(map(_fact, names)) for names in IDS.values())
+    notice = f"    # {_notice('rule_texts.py')}\n"
+    return head + start + notice + "\n".join(blocks) + end + tail
+
+
+# ---- native numbers ------------------------------------------------------------------------------
+
+_STARTS = {"S": ("EXTRA", "S1"), "L": ("FINDING", "L1"), "R": ("RECORD_RULE", "R1")}
+
+
+def _numbers() -> Iterable[str]:
+    for family, names in IDS.items():
+        if family:
+            name, first = _STARTS[family]
+            yield f"{name} = {FAMILY_STARTS[family]}  # {first} is {number_of(first)}"
+        yield from (f"{_member(name)} = {number_of(name)}" for name in names)
+    yield f"LAST_EXTRA = {EXTRAS[-1]} - EXTRA"
+
+
+def _codes_of_extras() -> Iterable[str]:
+    """Yield the body of code_of_extra: INVALID_RECORD comes last, where no other code applies."""
+    for name in EXTRAS:
+        code = RULE_TEXTS[name].error_code
+        assert code is not None, name
+        if code.name != "INVALID_RECORD":
+            yield f"    if rule == {name}:\n        return {code.name}\n"
+    yield "    return INVALID_RECORD\n"
+
+
+def rule_numbers() -> str:
+    """Return core/format/rule_numbers.pxd."""
+    codes = sorted({text.error_code for text in RULE_TEXTS.values() if text.error_code is not None})
+    against = [f"{name}_BIT" for name in EXTRAS if RULE_TEXTS[name].against_claims]
+    return "".join(
+        [
+            '"""The numbers of rules and of their error codes, and the bits of extras.\n\n',
+            f'{_notice("batchval/rule_texts.py")}\n"""\n\n',
+            "from libc.stdint cimport int16_t\n\n",
+            "cdef enum:  # batchval.errors.ErrorCode\n",
+            *(f"    {code.name} = {int(code)}\n" for code in codes),
+            "\ncdef enum:  # batchval.rules.Rule.number\n",
+            *(f"    {line}\n" for line in _numbers()),
+            "\ncdef enum:  # Verdict.found and reports, AppendContext.refuse: ",
+            "one bit for each extra\n",
+            *(f"    {name}_BIT = 1 << {n}\n" for n, name in enumerate(EXTRAS, 1)),
+            "    # extras that no records under honest claims meet\n",
+            f"    AGAINST_CLAIMS = {' | '.join(against)}\n",
+            "\n\ncdef inline int16_t code_of_extra(int rule) noexcept nogil:\n",
+            *_codes_of_extras(),
+        ]
+    )
+
+
+def reason_numbers() -> str:
+    """Return core/format/reasons.pxd."""
+    names = "".join(f"    {name}\n" for name in REASONS)
+    about = f"Numbers of the sentences in reasons.py, in their order.\n\n{_notice('reasons.py')}\n"
+    return f'"""{about}"""\n\ncdef enum:\n{names}'
+
+
+# ---- positions for Python ------------------------------------------------------------------------
+
+_CONSTANT = re.compile(r"^    ([A-Z][A-Z0-9_]*) = (-?[0-9]+)\b", re.MULTILINE)
+#: The names of layout.py, in groups with a comment; the first group is a batch's fields.
+_POSITIONS = {
+    "": (
+        *("BASE_OFFSET", "BATCH_LENGTH", "PARTITION_LEADER_EPOCH", "MAGIC", "CRC", "ATTRIBUTES"),
+        *("LAST_OFFSET_DELTA", "BASE_TIMESTAMP", "MAX_TIMESTAMP", "PRODUCER_ID"),
+        *("PRODUCER_EPOCH", "BASE_SEQUENCE", "RECORDS_COUNT", "RECORDS"),
+    ),
+    "base_offset and batch_length, which batch_length does not count": ("LOG_OVERHEAD",),
+    "Of a message of magic 0 or 1, whose checksum covers what starts at its magic.": (
+        *("LEGACY_CRC", "LEGACY_MAGIC"),
+    ),
+    "The least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0).": ("LEGACY_SMALLEST",),
+    "In the low byte of the attributes, which stands at ATTRIBUTES + 1.": ("CODEC_MASK",),
+    "A batch with claims in its header, and where its records start.": (
+        *("CLAIMS_MAGIC", "CLAIMED_RECORDS"),
+    ),
+}
+_LAYOUT = '''\
+"""Positions of the fields of a record batch, for Python modules.
+
+    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2
+    last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
+    base_sequence:4 records_count:4 records...
+
+{notice}
+No other module declares these positions (tests/contract/test_layout.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+{exported}]
+
+'''
+
+
+def positions() -> str:
+    """Return core/format/layout.py."""
+    sources = (FORMAT / "layout.pxd", PACKAGE / "core" / "stages" / "claims_block.pxd")
+    native = dict(_CONSTANT.findall("".join(path.read_text("utf-8") for path in sources)))
+    names = [name for group in _POSITIONS.values() for name in group]
+    notice = _notice("layout.pxd and core/stages/claims_block.pxd").replace(": do", ":\ndo")
+    exported = "".join(f'    "{name}",\n' for name in sorted(names))
+    groups = (
+        (f"#: {comment}\n" if comment else "")
+        + "".join(f"{name}: Final = {native[name]}\n" for name in group)
+        for comment, group in _POSITIONS.items()
+    )
+    return _LAYOUT.format(notice=notice, exported=exported) + "\n".join(groups)
+
+
+# ---- the page ------------------------------------------------------------------------------------
 
 HEAD = """\
 # The rules
 
-Generated from `batchval/rules.py`, `batchval/rule_texts.py` and `batchval/kafka_versions.py`
-by `python tools/generate_rules.py`; a test keeps it up to date.
+Generated from `batchval/rule_texts.py` and `batchval/kafka_versions.py` by
+`python tools/generate_rules.py`; a test keeps it up to date.
 `batchval rule 14` explains a rule: why it exists, and what to do about a finding.
 
 Every refusal, report and finding is a member of `batchval.Rule`, by these ids and slugs: in
@@ -33,6 +203,16 @@ results, on the command line, in JSON, as a folder name in `fixtures/golden/` (r
 17 and 20, S and L1 to L6). The *number* is what columns hold.
 Profiles: `produce` is what a broker checks in a Produce request, `log` is a segment at rest.
 """
+
+
+def _range(family: str) -> str:
+    return f"{IDS[family][0]} to {IDS[family][-1]}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}"
+
 
 FAMILIES = (
     (
@@ -56,11 +236,12 @@ FAMILIES = (
         "Extras of strict mode",
         "For batches that Kafka would accept, or would answer with -1. Each can be set to `refuse`\n"
         "or `report`; the default is `refuse`, in a gate `report`. S8 always refuses. A batch that\n"
-        "Kafka answers with -1 is refused with every setting.",
+        "Kafka answers with -1 is refused with every setting. Under honest claims no records meet\n"
+        f"{_listed(name for name in EXTRAS if RULE_TEXTS[name].against_claims)}.",
         "",
     ),
     (
-        f"Findings at rest: {FINDING_IDS}",
+        f"Findings at rest: {_range('L')}",
         "What only a whole log shows: its segments, and Kafka's other files. The code is the one\n"
         "that a log's reader would meet. The section below says what a broker does about it.\n"
         "L7 is also the answer to a batch of magic 3 whose claims were verified and are not true.\n"
@@ -68,7 +249,7 @@ FAMILIES = (
         "",
     ),
     (
-        f"Record rules: {RECORD_RULE_IDS}",
+        f"Record rules: {_range('R')}",
         "What a topic's owner asks of single records (`TopicPolicy.record_rules`). They are asked\n"
         "after all other rules but 40, in both modes: a batch that Kafka would refuse is refused\n"
         "with Kafka's rule. The batch's rule is that of its first record at fault; of one record\n"
@@ -79,7 +260,7 @@ FAMILIES = (
 )
 
 
-def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
+def _rows(names: Iterable[str], where: str) -> Iterable[str]:
     heads = [
         "number",
         "id",
@@ -91,20 +272,20 @@ def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
     ]
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
-    for rule in rules:
-        code = (
-            f"{rule.error_code.name} {int(rule.error_code)}"
-            if rule.error_code is not None
-            else "none"
-        )
-        cells = [
-            str(rule.number),
-            rule.id,
-            f"`{rule.slug}`",
-            *([RULE_TEXTS[rule.id].kafka] if where else []),
-        ]
-        cells += [code, ", ".join(sorted(rule.profiles)), rule.summary]
+    for name in names:
+        text = RULE_TEXTS[name]
+        cells = [str(number_of(name)), name, f"`{text.slug}`", *([text.kafka] if where else [])]
+        cells += [_code(text), _PROFILES[text.profiles], text.summary]
         yield "| " + " | ".join(cells) + " |"
+
+
+_PROFILES = {"p": "produce", "l": "log", "pl": "log, produce"}
+
+
+def _code(text: RuleText) -> str:
+    return (
+        f"{text.error_code.name} {int(text.error_code)}" if text.error_code is not None else "none"
+    )
 
 
 BROKERS = """
@@ -151,30 +332,51 @@ def _versions() -> Iterable[str]:
             yield f"| `{column.name}` | {cells} | {column.metadata['meaning']} |"
 
 
-def generated() -> str:
-    """Return the whole page."""
-    families: dict[str, list[Rule]] = {"": [], "S": [], "L": [], "R": []}
-    for rule in Rule:
-        families[rule.id[0] if rule.id[0] in families else ""].append(rule)
+def page() -> str:
+    """Return docs/reference/rules.md."""
     parts = [HEAD]
-    for (title, text, where), (letter, rules) in zip(FAMILIES, families.items(), strict=True):
-        parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(rules, where)), "\n"]
-        if letter == "L":
+    for (title, text, where), (family, names) in zip(FAMILIES, IDS.items(), strict=True):
+        parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(names, where)), "\n"]
+        if family == "L":
             parts.append(BROKERS)
             parts += [
-                f"| {rule.id} | {broker} |\n"
-                for rule in rules
-                if (broker := RULE_TEXTS[rule.id].broker)
+                f"| {name} | {broker} |\n" for name in names if (broker := RULE_TEXTS[name].broker)
             ]
     parts += [VERSIONS, "\n".join(_versions()), "\n"]
     return "".join(parts)
 
 
+# ---- all files -----------------------------------------------------------------------------------
+
+FILES = {
+    PACKAGE / "rules.py": rule_members,
+    FORMAT / "rule_numbers.pxd": rule_numbers,
+    FORMAT / "reasons.pxd": reason_numbers,
+    FORMAT / "layout.py": positions,
+    ROOT / "docs" / "reference" / "rules.md": page,
+}
+
+
+def stale() -> list[Path]:
+    """Return the files that are not what would be written."""
+    return [
+        path
+        for path, generated in FILES.items()
+        if not path.exists() or path.read_text("utf-8") != generated()
+    ]
+
+
 def main(arguments: list[str]) -> int:
-    page = generated()
+    """Write the files that changed, so that no others are compiled again."""
+    files = stale()
+    names = ", ".join(str(path.relative_to(ROOT)) for path in files)
     if "--check" in arguments:
-        return 0 if TARGET.exists() and TARGET.read_text("utf-8") == page else 1
-    TARGET.write_text(page, "utf-8")
+        if files:
+            print(f"not up to date: {names}. Run {COMMAND}", file=sys.stderr)
+        return int(bool(files))
+    for path in files:
+        path.write_text(FILES[path](), "utf-8")
+    print(f"written: {names}" if files else "all files are up to date")
     return 0
 
 

@@ -69,7 +69,10 @@ def test_json(run: Run) -> None:
             "error_code": "UNSUPPORTED_COMPRESSION_TYPE",
             "error_number": 76,
             "retriable": False,
-            **RULE_TEXTS["7"]._asdict(),
+            "kafka": (text := RULE_TEXTS["7"]).kafka,
+            "why": text.why,
+            "advice": text.advice,
+            "broker": text.broker,
         },
     )
     code, out, _ = run("rule", "--json")

@@ -1,10 +1,13 @@
-"""The core's sources use every reason that core/format/reasons.py has a sentence for."""
+"""The core's sources use every reason that core/format/reasons.py has a sentence for, and every
+record rule has one.
+"""
 
 from __future__ import annotations
 
 import re
 
 from batchval.core.format.reasons import REASONS
+from batchval.rules import Rule
 from tests.contract.sources import PACKAGE
 
 
@@ -18,4 +21,13 @@ def test_every_reason_is_used() -> None:
             core / "batches" / "continuity.py",
         ]
     )
-    assert [n for n in REASONS if not re.search(rf"reasons\.{n}\b|\"{n}\"", sources)] == []
+    names = list(REASONS)[: list(REASONS).index("RECORD_KEY_SIZE") + 1]
+    assert [n for n in names if not re.search(rf"reasons\.{n}\b|\"{n}\"", sources)] == []
+
+
+def test_sentences_of_record_rules_stand_in_the_order_of_the_rules() -> None:
+    """verdict.pyx counts from R2: R1 has two sentences before it."""
+    names = list(REASONS)
+    rules = [rule for rule in Rule if rule.id[0] == "R"]
+    assert names.index("RECORD_KEY_SIZE") == len(names) - len(rules) + 1
+    assert names[-len(rules) - 1] == "RECORD_SCHEMA_ID"

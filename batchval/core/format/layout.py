@@ -1,12 +1,12 @@
-"""Positions of the fields of a record batch, for Python modules. layout.pxd and claims.pxd declare
-them for native code.
+"""Positions of the fields of a record batch, for Python modules.
 
     base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2
     last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
     base_sequence:4 records_count:4 records...
 
-No other module declares these positions: tests/contract/test_layout.py compares the two and looks
-for more.
+Written by ``python tools/generate_rules.py`` from layout.pxd and core/stages/claims_block.pxd:
+do not edit it by hand.
+No other module declares these positions (tests/contract/test_layout.py).
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ RECORDS: Final = 61
 
 #: base_offset and batch_length, which batch_length does not count
 LOG_OVERHEAD: Final = 12
+
 #: Of a message of magic 0 or 1, whose checksum covers what starts at its magic.
 LEGACY_CRC: Final = 12
 LEGACY_MAGIC: Final = 16
+
 #: The least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0).
 LEGACY_SMALLEST: Final = 14
 

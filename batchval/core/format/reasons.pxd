@@ -1,4 +1,7 @@
-"""Numbers of the sentences in reasons.py, in their order (a test compares them)."""
+"""Numbers of the sentences in reasons.py, in their order.
+
+Written by ``python tools/generate_rules.py`` from reasons.py: do not edit it by hand.
+"""
 
 cdef enum:
     NO_REASON

@@ -2,7 +2,8 @@
 sentence here.
 
 ``{i}`` stands for the record's index, ``{a}`` and ``{b}`` for the two numbers that the core noted,
-``{n}`` for ``{b}`` + 1. The order is that of the enumeration in reasons.pxd (a test compares them).
+``{n}`` for ``{b}`` + 1. ``python tools/generate_rules.py`` writes the numbers, in this order, to
+reasons.pxd.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ REASONS: dict[str, str] = {
     "CLAIMED_MAX_RECORD_BYTES": "max_record_bytes is claimed to be {a}, but the longest record has {b} bytes",
     "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",
     "CLAIMED_ORDER": "the batch has claims, but its records are not in the required order",
-    # record rules: the first record, and what was found; ``sentence`` adds how many there are.
+    # record rules, two for R1 and then one each in the order of their ids, at the end: the first
+    # record, and what was found; ``sentence`` adds how many there are.
     # Results have the sentences of batchval.core.records.record_errors, which know the rules
     "RECORD_SCHEMA_ID": "record {i}: schema id {b} is not allowed",
     "RECORD_SCHEMA_FORM": "record {i}: no allowed schema id at its place",

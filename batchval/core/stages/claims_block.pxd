@@ -46,10 +46,6 @@ cdef enum:
     TAG_1_SIZE = 18
     LARGEST_MADE_BLOCK = SMALLEST_BLOCK + 2 + LARGEST_IDS_FIELD  # with field 1, number:1 size:1
 
-cdef enum:
-    # Bit n: extra Sn, which no records under honest claims meet.
-    AGAINST_CLAIMS = S3_BIT | S4_BIT | S5_BIT | S7_BIT | S10_BIT
-
 cdef enum:  # a call's policy for claims
     IGNORE_CLAIMS
     VERIFY_CLAIMS

@@ -1,6 +1,6 @@
 """Verdicts, from nothing known to the answer that the caller gets."""
 
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from batchval.core.format cimport reasons
@@ -46,12 +46,6 @@ cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept n
     return refuse(v, MAGIC_UNKNOWN, CORRUPT_MESSAGE, reasons.MAGIC_NOT_0_1_2, entry.magic)
 
 
-cdef inline int16_t code_of_extra(int rule) noexcept nogil:
-    if rule == S6:
-        return UNSUPPORTED_COMPRESSION_TYPE
-    return INVALID_TIMESTAMP if rule == S10 else INVALID_RECORD
-
-
 cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
     """Conclude a verdict. In strict mode the broker's failures get the code of their cause, and
     extras apply to batches that Kafka would accept.
@@ -78,24 +72,12 @@ cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
 
 
 cdef int reason_of_broken(const RecordError *error) noexcept nogil:
-    """Return the reason of a broken rule. R1 has two sentences, the other rules one each."""
+    """Return the reason of a broken rule. R1 has two sentences, the other rules one each, in order."""
     if error.rule == R1:
         if error.kind == NUMBER_NOT_ALLOWED:
             return reasons.RECORD_SCHEMA_ID
         return reasons.RECORD_SCHEMA_FORM
-    if error.rule == R2:
-        return reasons.RECORD_KEY_SIZE
-    if error.rule == R3:
-        return reasons.RECORD_VALUE_SIZE
-    if error.rule == R4:
-        return reasons.RECORD_HEADERS
-    if error.rule == R5:
-        return reasons.RECORD_HEADER_MISSING
-    if error.rule == R6:
-        return reasons.RECORD_HEADER_FORBIDDEN
-    if error.rule == R7:
-        return reasons.RECORD_TOMBSTONE
-    return reasons.RECORD_KEY_UTF8
+    return reasons.RECORD_KEY_SIZE + error.rule - R2
 
 
 cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil:
