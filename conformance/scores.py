@@ -122,7 +122,7 @@ def scored(one: Implementation) -> dict[str, Any]:
 
 
 def _sums(one: dict[str, Any], strict: bool) -> str:
-    """Return "right of cases" of the rules S1 to S10, or of Kafka's rules and the sound batches."""
+    """Return "right of cases" of the S rules, or of Kafka's rules and the sound batches."""
     chosen = [rule for rule in one["rules"] if rule["rule"].startswith("S") == strict]
     sums = RuleScore(**{name: sum(rule[name] for rule in chosen) for name in OUTCOMES})
     return f"{sums.right} of {sums.cases}"
