@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.produce.policies import UNBOUNDED
 from batchval.proxy.produce.record_parts import RecordParts
 from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from, shown
+from batchval.proxy.settings.record_settings import RecordRulesRule
 from batchval.record_rules import RecordRules, SchemaIds
 
 LEAST: dict[str, Any] = {
@@ -20,6 +22,13 @@ LEAST: dict[str, Any] = {
     "upstream": {"bootstrap": "127.0.0.1:2"},
 }
 REGISTRY = {"url": "http://127.0.0.1:1"}
+ONE_EACH: dict[str, Any] = {
+    "schema_id": [{"ids": [7]}],
+    "max_headers": 3,
+    "required_headers": ["a"],
+    "tombstones": "refuse",
+    "utf8_keys": True,
+}
 BY_REGISTRY = {"schema_id": {"registry": "default"}}
 
 
@@ -85,6 +94,13 @@ def test_the_clusters_configuration_is_combined_with_record_rules() -> None:
         max_message_bytes=10, record_rules=RecordRules(max_key_bytes=2)
     )
     assert topics.of("free") == TopicPolicy(max_message_bytes=5)
+
+
+def test_each_record_rule_is_a_key() -> None:
+    assert list(RecordRulesRule.model_fields) == [field.name for field in fields(RecordRules)]
+    for key, value in ONE_EACH.items():
+        rules = RecordRulesRule.model_validate({key: value}).record_rules()
+        assert rules == RecordRules.from_mapping({key: value}) != RecordRules()
 
 
 AT = "topics.policies[0].record_rules"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationInfo,
+    create_model,
     field_validator,
 )
 
@@ -93,17 +94,25 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, dict | SchemaIdRule) else value
 
 
-class RecordRulesRule(_Model):
+def _key(hint: Any) -> Any:
+    """Return the type of a key in a file, where lists stand for tuples, and None for no key."""
+    return (list[str] if hint == tuple[str, ...] else hint) | None
+
+
+if TYPE_CHECKING:
+    _RecordKeys = _Model
+else:  # the keys of RecordRules, so that a new one needs no line here
+    _RecordKeys = create_model(
+        "_RecordKeys",
+        __base__=_Model,
+        **{name: (_key(hint), None) for name, hint in get_type_hints(RecordRules).items()},
+    )
+
+
+class RecordRulesRule(_RecordKeys):
     """The rules for each record of a topic: ``batchval.record_rules.RecordRules``."""
 
-    schema_id: Annotated[list[SchemaIdRule], BeforeValidator(_listed)] = []
-    max_key_bytes: int | None = None
-    max_value_bytes: int | None = None
-    max_headers: int | None = None
-    required_headers: list[str] | None = None
-    forbidden_headers: list[str] | None = None
-    tombstones: Literal["allow", "refuse"] | None = None
-    utf8_keys: bool | None = None
+    schema_id: Annotated[list[SchemaIdRule], BeforeValidator(_listed)] = Field(default_factory=list)
 
     @field_validator("*")
     @classmethod
