@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from batchval.core.format.reasons import REASONS
+from batchval.core.format.reasons import BROKEN_RULES, REASONS
 from batchval.rules import Rule
 from tests.contract.sources import PACKAGE
 
@@ -31,3 +31,4 @@ def test_sentences_of_record_rules_stand_in_the_order_of_the_rules() -> None:
     rules = [rule for rule in Rule if rule.id[0] == "R"]
     assert names.index("RECORD_KEY_SIZE") == len(names) - len(rules) + 1
     assert names[-len(rules) - 1] == "RECORD_SCHEMA_ID"
+    assert list(BROKEN_RULES) == [rule.id for rule in rules if rule is not Rule.R1]

@@ -8,7 +8,7 @@ reasons.pxd.
 
 from __future__ import annotations
 
-__all__ = ["REASONS", "count_of_broken", "sentence"]
+__all__ = ["BROKEN_RULES", "REASONS", "count_of_broken", "sentence"]
 
 REASONS: dict[str, str] = {
     "NO_REASON": "",
@@ -131,8 +131,8 @@ REASONS: dict[str, str] = {
     "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",
     "CLAIMED_ORDER": "the batch has claims, but its records are not in the required order",
     # record rules, two for R1 and then one each in the order of their ids, at the end: the first
-    # record, and what was found; ``sentence`` adds how many there are.
-    # Results have the sentences of batchval.core.records.record_errors, which know the rules
+    # record, and what was found; ``sentence`` adds how many there are. Results have the sentences
+    # of BROKEN_RULES
     "RECORD_SCHEMA_ID": "record {i}: schema id {b} is not allowed",
     "RECORD_SCHEMA_FORM": "record {i}: no allowed schema id at its place",
     "RECORD_KEY_SIZE": "record {i}: key of {b} bytes is longer than max_key_bytes",
@@ -142,6 +142,19 @@ REASONS: dict[str, str] = {
     "RECORD_HEADER_FORBIDDEN": "record {i}: a header is forbidden",
     "RECORD_TOMBSTONE": "record {i}: value is null, tombstones are refused",
     "RECORD_KEY_UTF8": "record {i}: key of {b} bytes is not UTF-8",
+}
+
+#: Record rules, by id, where RecordRules is known: ``{a}`` stands for what was found, ``{rules}`` for
+#: the RecordRules, ``{header!r}`` for the header at fault. Sentences about keys begin with "key". R1
+#: has many sentences: batchval.core.records.record_errors.
+BROKEN_RULES: dict[str, str] = {
+    "R2": "key has {a} bytes, max_key_bytes is {rules.max_key_bytes}",
+    "R3": "value has {a} bytes, max_value_bytes is {rules.max_value_bytes}",
+    "R4": "{a} headers, max_headers is {rules.max_headers}",
+    "R5": "header {header!r} is missing, which is required",
+    "R6": "header {header!r} is forbidden",
+    "R7": "value is null, tombstones are refused",
+    "R8": "key of {a} bytes is not UTF-8, utf8_keys requires it",
 }
 
 _SENTENCES = tuple(REASONS.values())

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from batchval.core.format.reasons import count_of_broken
+from batchval.core.format.reasons import BROKEN_RULES, count_of_broken
 from batchval.record_rules import RecordRules, SchemaIds
-from batchval.rules import Rule, by_number
+from batchval.rules import Rule, by_number, number_of
 
 __all__ = ["KINDS", "broken_rule", "broken_rules", "rejection"]
 
@@ -30,6 +30,7 @@ KINDS: Final = (
     "UNREADABLE",
 )
 _UNREADABLE: Final = 1 + KINDS.index("UNREADABLE")
+_NUMBERS: Final = f"{number_of('R1')} to {number_of(list(BROKEN_RULES)[-1])}"
 _SHOWN_IDS: Final = 2
 _SIGN: Final = 1 << 64
 
@@ -65,24 +66,14 @@ def broken_rule(
     name = by_number(rule)
     if name is Rule.R1:
         return _schema_id(rules.schema_ids[which], KINDS[kind - 1], first, second)
+    if name is None or name.id not in BROKEN_RULES:
+        raise ValueError(f"rule number {rule} is not a record rule: expected {_NUMBERS}")
+    text = BROKEN_RULES[name.id]
     if kind == _UNREADABLE:
-        field = "key" if name in (Rule.R2, Rule.R8) else "value"
+        field = "key" if text.startswith("key ") else "value"
         return f"{field} cannot be read: it runs past the end of the message"
-    if name is Rule.R2:
-        return f"key has {first} bytes, max_key_bytes is {rules.max_key_bytes}"
-    if name is Rule.R3:
-        return f"value has {first} bytes, max_value_bytes is {rules.max_value_bytes}"
-    if name is Rule.R4:
-        return f"{first} headers, max_headers is {rules.max_headers}"
-    if name is Rule.R5:
-        return f"header {rules.required_headers[which]!r} is missing, which is required"
-    if name is Rule.R6:
-        return f"header {rules.forbidden_headers[which]!r} is forbidden"
-    if name is Rule.R7:
-        return "value is null, tombstones are refused"
-    if name is Rule.R8:
-        return f"key of {first} bytes is not UTF-8, utf8_keys requires it"
-    raise ValueError(f"rule number {rule} is not a record rule: expected 91 to 98")
+    names = {Rule.R5: rules.required_headers, Rule.R6: rules.forbidden_headers}.get(name)
+    return text.format(a=first, rules=rules, header=names[which] if names is not None else None)
 
 
 def _schema_id(schema: SchemaIds, kind: str, first: int, second: int) -> str:
