@@ -249,7 +249,7 @@ FAMILIES = (
         "",
     ),
     (
-        f"Record rules: {_range('R')}",
+        "Record rules",
         "What a topic's owner asks of single records (`TopicPolicy.record_rules`). They are asked\n"
         "after all other rules but 40, in both modes: a batch that Kafka would refuse is refused\n"
         "with Kafka's rule. The batch's rule is that of its first record at fault; of one record\n"
