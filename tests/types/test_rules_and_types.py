@@ -69,7 +69,8 @@ def test_the_log_profiles_rules() -> None:
 
 
 def test_numbers_without_a_rule() -> None:
-    for number in (0, -1, 48, 50, 61, 70, 90, 99, 1000):
+    after = [max(r.number for r in Rule if r.id[0] == letter) + 1 for letter in "SLR"]
+    for number in (0, -1, 48, 50, 70, 90, 1000, *after):
         assert by_number(number) is None
 
 
