@@ -27,7 +27,7 @@ from tests.support.health import started
 class Counts:
     requests_total: int = 0
     bytes_held: int = 0
-    partitions_refused: dict[str, int] = field(default_factory=dict)
+    partitions_refused: dict[str, int] = field(default_factory=dict, metadata={"label": "rule"})
 
 
 def values(metrics: GateMetrics) -> dict[tuple[str, ...], float]:
