@@ -24,11 +24,12 @@ from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError
 from batchval.network.loops import loop_factory
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
-from batchval.perf.consume import ConsumeError, Polled
+from batchval.perf.consume import MOST_RECORDS, ConsumeError, Polled
 
 __all__ = ["OwnConsumer", "OwnReader", "partitions_of"]
 
 METADATA_MS = 10_000
+OPEN_MS: Final = 10_000
 #: What has come is walked before more is read, while it is in the processor's cache; so much of it
 #: makes a poll.
 POLL_BYTES = 8 << 20
@@ -75,7 +76,46 @@ async def _partitions_of(
             metadata.close()
 
 
-class OwnConsumer:
+T = TypeVar("T")
+
+
+class _OnItsLoop:
+    """A consumer with its own loop, which runs in the thread that polls."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        self._options = options
+        self._loop = loop_factory()()
+        self._consumer: Consumer | None = None
+        self._last_error = ""
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return its result, or None where it met what passes by itself. ConsumeError."""
+        try:
+            return self._loop.run_until_complete(work)
+        except AuthenticationError as error:
+            raise ConsumeError(f"refused: {error}") from None
+        except NetworkError as error:
+            if not error.retriable:
+                raise ConsumeError(str(error)) from None
+            self._last_error = str(error)
+            return None
+        except BatchvalError as error:
+            raise ConsumeError(str(error)) from None
+
+    def last_error(self) -> str:
+        """Return the last error, empty without one."""
+        return self._last_error
+
+    def close(self) -> None:
+        """Leave the group, if it is in one, and end all connections."""
+        try:
+            if self._consumer is not None:
+                self._run(self._consumer.close())
+        finally:
+            self._loop.close()
+
+
+class OwnConsumer(_OnItsLoop):
     """One consumer of the group, for one thread. Made in that thread or another; its loop runs
     where it is polled.
     """
@@ -87,20 +127,17 @@ class OwnConsumer:
         decode: str,
         quota: Quota | None = None,
     ) -> None:
-        self._options = options
+        super().__init__(options)
         self._topics = list(topics)
         self._decode = decode
         self._quota = quota  # records of all threads that are still wanted
         self._check_crcs = options.check_crcs
-        self._loop = loop_factory()()
-        self._consumer: Consumer | None = None
         self._assigned: frozenset[tuple[str, int]] | None = None
         self._going = False
         self._rebalances = Rebalances()
         self._records = self._bytes = self._polls = 0
         self._lag_max = math.nan
         self._going_ns = 0
-        self._last_error = ""
         self._failure: Exception | None = None
 
     def subscribe(self) -> None:
@@ -126,19 +163,6 @@ class OwnConsumer:
     def _on_revoked(self, _: Iterable[tuple[str, int]]) -> None:
         self._assigned = None
         self._rebalances.begin()
-
-    def _run(self, coroutine: Any) -> Any:
-        try:
-            return self._loop.run_until_complete(coroutine)
-        except AuthenticationError as error:
-            raise ConsumeError(f"refused: {error}") from None
-        except NetworkError as error:
-            if not error.retriable:
-                raise ConsumeError(str(error)) from None
-            self._last_error = str(error)
-            return None
-        except BatchvalError as error:
-            raise ConsumeError(str(error)) from None
 
     def assignment(self) -> frozenset[tuple[str, int]] | None:
         """Return its partitions; None while it has none from the group."""
@@ -236,34 +260,13 @@ class OwnConsumer:
         found |= named("consumer-fetch-manager-metrics", fetch, client_id)
         return found | named("batchval-consumer-metrics", {"poll-total": self._polls}, client_id)
 
-    def last_error(self) -> str:
-        """Return the last error, empty without one."""
-        return self._last_error
 
-    def close(self) -> None:
-        """Leave the group."""
-        try:
-            if self._consumer is not None:
-                self._run(self._consumer.__aexit__(None, None, None))
-        finally:
-            self._loop.close()
-
-
-OPEN_MS: Final = 10_000
-MOST_RECORDS: Final = 500  # Kafka's max.poll.records
-
-T = TypeVar("T")
-
-
-class OwnReader:
-    """A consumer with its own loop, which runs in the thread that polls."""
+class OwnReader(_OnItsLoop):
+    """A consumer of given partitions, from their ends on."""
 
     def __init__(self, options: ConsumerOptions, topic: str, partitions: list[int]) -> None:
-        self._options = options
+        super().__init__(options)
         self._partitions = [(topic, number) for number in partitions]
-        self._loop = loop_factory()()
-        self._consumer: Consumer | None = None
-        self._last_error = ""
         self._final: dict[TopicPartition, int] | None = None  # ends, once all was produced
 
     def open(self) -> None:
@@ -279,20 +282,6 @@ class OwnReader:
         for partition, end in ends.items():
             await consumer.seek(partition, end)
         return True
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return its result, or None where it met what passes by itself. ConsumeError."""
-        try:
-            return self._loop.run_until_complete(work)
-        except AuthenticationError as error:
-            raise ConsumeError(f"refused: {error}") from None
-        except NetworkError as error:
-            if not error.retriable:
-                raise ConsumeError(str(error)) from None
-            self._last_error = str(error)
-            return None
-        except BatchvalError as error:
-            raise ConsumeError(str(error)) from None
 
     def poll(self, timeout_ms: int) -> list[tuple[int, list[bytes | None]]]:
         """Return values by partition, at most 500. ConsumeError."""
@@ -316,15 +305,3 @@ class OwnReader:
             (self._consumer.position(partition) or 0) >= end
             for partition, end in self._final.items()
         )
-
-    def last_error(self) -> str:
-        """Return what did not work last, or nothing."""
-        return self._last_error
-
-    def close(self) -> None:
-        """End all connections."""
-        try:
-            if self._consumer is not None:
-                self._run(self._consumer.close())
-        finally:
-            self._loop.close()

@@ -30,7 +30,7 @@ from typing import Any, Final
 from batchval.errors import BatchvalError
 from batchval.optional import require
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, Windows, average, named
-from batchval.perf.consume import ConsumeError, Polled
+from batchval.perf.consume import MOST_RECORDS, ConsumeError, Polled
 from batchval.perf.produce import OnBatch, OnWire, ProduceError
 from batchval.perf.properties import PropertyError
 from batchval.perf.tally import ClientRoundTrips
@@ -611,7 +611,6 @@ class RdkafkaProducer:
         return found | named("producer-metrics", values, client_id)
 
 
-MOST_RECORDS: Final = 500  # Kafka's max.poll.records
 _READER_DEFAULTS: Final = {
     "log_level": 0,
     "fetch.queue.backoff.ms": 2,
