@@ -242,8 +242,8 @@ def test_a_large_malformed_request_ends_the_session_after_the_earlier_ones() -> 
         broken = request(ApiKey.FETCH, 2, 2, large[17:-5])
         after = fetch_frame(2, 3, {("t", 0): (5, 1)}), list_offsets(4, 3)
         rig.send(other_frame(1), broken, *after)
-        await until(lambda: rig.session.ending)
-        assert rig.session.ending == "request_malformed"
+        await until(lambda: rig.session.lifetime.reason)
+        assert rig.session.lifetime.reason == "request_malformed"
         rig.answer(0)
         assert ids(rig.asked(), 4) == [1]
         assert ids(rig.got()) == [1]
@@ -257,8 +257,8 @@ def test_more_partitions_than_are_allowed_end_the_session() -> None:
         for count in (10, 1000):  # on the loop, in a thread
             rig = Bridge(limits=Limits(max_partitions=count))
             rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(count)}))
-            await until(lambda: rig.session.ending)  # noqa: B023
-            assert rig.session.ending == "request_malformed"
+            await until(lambda: rig.session.lifetime.reason)  # noqa: B023
+            assert rig.session.lifetime.reason == "request_malformed"
             assert rig.asked() == []
 
     run(test)
@@ -412,7 +412,7 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
         rig.client_leaves()
         rig.up.connection_lost(None)
         assert conversion.cancelled
-        assert rig.session.state is State.CLOSED
+        assert rig.session.lifetime.state is State.CLOSED
         held.set()
         await until(lambda: rig.counters.judging_cpu_seconds_total)
         assert rig.got() == []
@@ -704,7 +704,7 @@ def test_a_batch_that_cannot_be_converted_is_an_error_once_it_is_first(
                 found = await rig.fetched(2, 2, bytes(bad))
                 assert (found.error_code, found.records) == (CORRUPT_MESSAGE, b"")
         assert rig.counters.fetches_unconverted_total == 4
-        assert rig.session.ending is None
+        assert rig.session.lifetime.reason is None
         (line,) = [one for one in caplog.messages if "cannot be converted" in one]
         assert "topic t, partition 0, offset 2" in line
 
@@ -756,8 +756,8 @@ def test_an_answer_that_cannot_be_read_ends_the_session(cut: int) -> None:
         whole = b"".join(response.encode(1, 10))[4:]
         broken = whole[: min(cut, len(whole) - 1)]
         rig.read(rig.up, struct.pack(">i", len(broken)) + broken)
-        await until(lambda: rig.session.ending)
-        assert rig.session.ending == "answer_malformed"
+        await until(lambda: rig.session.lifetime.reason)
+        assert rig.session.lifetime.reason == "answer_malformed"
 
     run(test)
 
@@ -767,8 +767,8 @@ def test_a_partition_that_was_not_asked_for_ends_the_session() -> None:
         rig = Bridge()
         rig.fetch(2, 0)
         rig.reply(PartitionData(1, records=batch(records(1))))
-        await until(lambda: rig.session.ending)
-        assert rig.session.ending == "answer_malformed"
+        await until(lambda: rig.session.lifetime.reason)
+        assert rig.session.lifetime.reason == "answer_malformed"
         assert rig.got() == []
 
     run(test)
@@ -791,7 +791,7 @@ def test_versions_that_kafka_knows_are_passed_on(is_fast: bool) -> None:
                 sent = other_frame(5, key=key, version=version, body=bytes(20))
                 rig.send(sent)
                 assert rig.asked() == [sent[4:8] + struct.pack(">i", 1) + sent[12:]], (key, version)
-                assert rig.session.ending is None
+                assert rig.session.lifetime.reason is None
         assert rig.counters.requests_raised_total == 0
 
     run(test)

@@ -135,7 +135,7 @@ async def test_an_answer_out_of_turn_is_not_measured() -> None:
     side = Side(uses_fast_path=True)
     send(side, other_frame(1) + other_frame(2))
     side.read(side.up, struct.pack(">ii", 4, 2))
-    assert side.session.ending == "answer_out_of_turn"
+    assert side.session.lifetime.reason == "answer_out_of_turn"
     assert counts(side) == {}
 
 

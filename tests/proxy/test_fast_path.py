@@ -109,8 +109,7 @@ class Side:
         self.up = BrokerConnection(self.session, self.session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
         self.session.broker = self.up
-        self.session.unsent = None
-        self.session.state = State.OPEN
+        self.session.lifetime.state = State.OPEN
         self.answered = 0
 
     def read(self, of: ClientConnection | BrokerConnection, data: bytes) -> None:
@@ -139,7 +138,7 @@ class Side:
         return {
             "broker": bytes(self.broker.data),
             "client": bytes(self.client.data),
-            "ending": self.session.ending,
+            "ending": self.session.lifetime.reason,
             "counters": {
                 name: count for name, count in asdict(self.counters).items() if name not in TIMED
             },
@@ -230,9 +229,9 @@ async def both_ways(rng: random.Random) -> None:
         data, split = b"".join(frames), rng.randrange(0, 400)
         cut = rng.randrange(len(data))
         for side in sides:
-            if side.session.ending is None:
+            if side.session.lifetime.reason is None:
                 side.read(side.session.client, data[:cut])
-            if side.session.ending is None:
+            if side.session.lifetime.reason is None:
                 side.read(side.session.client, data[cut:])
         for side in sides:  # what threads validate is settled before the broker answers
             for _ in range(2000):

@@ -24,14 +24,14 @@ import trustme
 from batchval.proxy.produce.validation_queue import Job, OneSlice
 from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
-from batchval.proxy.session.closing import Closing, Connecting, Parting
+from batchval.proxy.session.closing import Connecting
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.holding import Holding
 from batchval.proxy.session.identity import Identity
+from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.outbox import Outbox
 from batchval.proxy.session.pending import Answer, Item, Lowering
 from batchval.proxy.session.session import Session
-from batchval.proxy.session.session_clock import SessionClock
 from batchval.proxy.settings.options import Limits
 from batchval.proxy.tls.handshakes import HandshakeError
 from tests.proxy.test_bridge_fetch import list_offsets, offsets_answer
@@ -54,8 +54,8 @@ from tests.support.proxy import (
 )
 
 KINDS = (
-    *(Session, ClientConnection, BrokerConnection, FastPath, Answering, Outbox, Closing, Holding),
-    *(Identity, Connecting, SessionClock, Parting, Answer, Item, Job, OneSlice, Lowering),
+    *(Session, ClientConnection, BrokerConnection, FastPath, Answering, Outbox, Holding),
+    *(Identity, Connecting, Lifetime, Answer, Item, Job, OneSlice, Lowering),
     HandshakeError,
 )
 #: What is in the cycles of an exception and of a transport.
@@ -289,7 +289,7 @@ def in_the_loop(act: Callable[[Session], object], *frames: bytes) -> Ends:
             sock.sendall(b"".join(frames))
             eventually(lambda: proxy.proxy.connections)
             if frames:
-                eventually(lambda: all(one.spoke for one in list(proxy.proxy.connections)))
+                eventually(lambda: all(one.lifetime.spoke for one in list(proxy.proxy.connections)))
 
             async def call() -> None:
                 for session in list(proxy.proxy.connections):
@@ -538,13 +538,13 @@ def test_a_closed_session_may_still_be_called() -> None:
             session.end_when_taken("drain")
             session.abort("fault")
             session.check_time(0.0)
-            session.closing.close_if_done()
+            session.close_if_done()
             rig.up.session.broker_lost()
             rig.proxy.budget.look(session.holding)
             session.dissolve()
         while rig.turns:
             rig.turns.pop()()
-        assert session.ending == "fault"
+        assert session.lifetime.reason == "fault"
         assert session not in rig.proxy.connections
         rig.proxy.validation.stop()
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
-from batchval.proxy.session import session_clock
+from batchval.proxy.session import lifetime
+from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.session.session_clock import AgeLimit, SessionClock
 from batchval.proxy.settings.options import Counters, Limits
 from tests.support.proxy import (
     BAD,
@@ -113,7 +113,7 @@ def test_no_answer_is_destroyed_with_tls() -> None:
 def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.session.closing.QUIET_S", 5.0)  # on a busy machine, too
+    monkeypatch.setattr("batchval.proxy.session.lifetime.QUIET_S", 5.0)  # on a busy machine, too
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address) as proxy,
@@ -157,7 +157,7 @@ def test_a_client_that_stays_is_closed_soon() -> None:
 
 
 def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.session.closing.MOST_S", 0.4)
+    monkeypatch.setattr("batchval.proxy.session.lifetime.MOST_S", 0.4)
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address) as proxy,
@@ -223,7 +223,7 @@ def test_an_unfinished_request_is_waited_for() -> None:
         sock.sendall(other_frame(1) + frame[:-1])
         assert read_frame(sock) == struct.pack(">i", 1)
         (session,) = proxy.proxy.connections
-        eventually(lambda: session.is_aged)
+        eventually(lambda: session.lifetime.is_aged)
         assert closed(proxy) == {}
         sock.sendall(frame[-1:])
         assert read_frame(sock) == struct.pack(">i", 2)
@@ -245,57 +245,55 @@ def test_young_connections_stay() -> None:
         assert closed(proxy) == {}
 
 
-class Fake:
-    """A session of which the clock sees what a test sets."""
+class Aging:
+    """A connection of which the lifetime sees what a test sets."""
 
     def __init__(self, ages: AgeLimit, max_age_s: float) -> None:
         self.limits = Limits(max_age_s=max_age_s, idle_s=1e9)
         self.ages = ages
+        self.lifetime = Lifetime(self.limits, 0.0)
+        self.lifetime.spoke = True
         self.client: Any = self
-        self.closing: Any = self
-        self.holding: Any = self
         self.splitter: Any = self
         self.transport = None
         self.buffered = self.holds = 0
-        self.answers: list[int] = []
-        self.outbox: list[int] = []
-        self.deadline = self.ending = None
-        self.spoke, self.is_aged, self.seen = True, False, 0.0
         self.sasl = SaslExchange()
-        self.ended: list[str] = []
+        self.ended: list[End] = []
 
-    def unwritten(self) -> int:
-        return 0
-
-    def is_between_requests(self) -> bool:
-        return not self.sasl.is_open
-
-    def end_when_taken(self, why: str) -> None:
-        self.ended.append(why)
-        self.ending = why  # type: ignore[assignment]
+    def check(self, now: float) -> None:
+        end = self.lifetime.check(
+            now,
+            self.client,
+            self.limits,
+            self.ages,
+            is_idle=True,
+            is_between_requests=not self.sasl.is_open,
+        )
+        if end is not None:
+            self.ended.append(end)
+            self.lifetime.end(end.why, now, self.limits)
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, now: list[float], open_connections: int) -> AgeLimit:
-    monkeypatch.setattr(session_clock.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lifetime.time, "monotonic", lambda: now[0])
     counters = Counters()
     counters.connections_open = open_connections
     return AgeLimit(counters)
 
 
 def test_connections_that_came_at_once_end_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_clock.random, "uniform", random.Random(1).uniform)
+    monkeypatch.setattr(lifetime.random, "uniform", random.Random(1).uniform)
     now, age_s, count = [0.0], 100.0, 1_000
     ages = limit(monkeypatch, now, count)
-    sessions = [Fake(ages, age_s) for _ in range(count)]
-    clocks = [SessionClock(one, 0.0) for one in sessions]  # type: ignore[arg-type]
+    sessions = [Aging(ages, age_s) for _ in range(count)]
     ended = [0]
     while ended[-1] < count:
         now[0] += 1.0
         assert now[0] < 2 * age_s, "they do not end"
         if now[0] > 0.85 * age_s:
-            for clock, session in zip(clocks, sessions, strict=True):
+            for session in sessions:
                 if not session.ended:
-                    clock.check(now[0])
+                    session.check(now[0])
         ended.append(sum(bool(one.ended) for one in sessions))
         if now[0] <= 0.9 * age_s:
             assert ended[-1] == 0
@@ -316,31 +314,29 @@ def test_few_connections_do_not_wait_for_each_other_for_long(
 
 def test_a_sasl_exchange_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    session = Fake(limit(monkeypatch, now, 1), 100.0)
-    clock = SessionClock(session, 0.0)  # type: ignore[arg-type]
+    session = Aging(limit(monkeypatch, now, 1), 100.0)
     session.sasl.begin("SCRAM-SHA-256")
-    clock.check(111.0)
-    clock.check(111.0 + session_clock.AGED_S)
-    assert session.is_aged
+    session.check(111.0)
+    session.check(111.0 + lifetime.AGED_S)
+    assert session.lifetime.is_aged
     assert not session.ended
-    clock.check(111.5 + session_clock.AGED_S)
-    assert session.ended == ["max_age"]
+    session.check(111.5 + lifetime.AGED_S)
+    assert session.ended == [End("max_age", How.WHEN_TAKEN)]
 
 
 def test_a_connection_that_already_ends_is_not_ended_by_its_age(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = Fake(limit(monkeypatch, [0.0], 1), 100.0)
-    clock = SessionClock(session, 0.0)  # type: ignore[arg-type]
-    session.ending = "client"  # type: ignore[assignment]
-    clock.check(1000.0)
+    session = Aging(limit(monkeypatch, [0.0], 1), 100.0)
+    session.lifetime.end("client", 0.0, Limits(linger_s=1e9))
+    session.check(1000.0)
     assert not session.ended
 
 
 def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.session.closing.QUIET_S", 5.0)
+    monkeypatch.setattr("batchval.proxy.session.lifetime.QUIET_S", 5.0)
     limits = Limits(idle_s=0.2)
     with (
         ScriptedBroker() as broker,

@@ -12,8 +12,8 @@ from batchval.proxy.kit.end_reasons import CLIENT, REASONS, explained, reason_of
 from batchval.proxy.tls import handshakes
 from tests.contract.sources import ROOT
 
-#: methods whose first argument is a reason
-_ENDS = {"abort", "end", "end_when_taken", "refuse", "close", "_end", "note_ending"}
+#: methods, and a class, whose first argument is a reason
+_ENDS = {"abort", "end", "end_when_taken", "refuse", "_close", "_end", "_note_end", "End"}
 #: functions that return a reason, alone or as the first of a tuple
 _NAMES = {"why"}
 _RETURNS = {"_why_broker_lost", "_why_not"}
@@ -30,15 +30,17 @@ def text_of(node: ast.AST | None) -> Iterator[str]:
         yield node.value
 
 
+def called(node: ast.Call) -> str:
+    """Return the name of what is called, without that of its object."""
+    name = node.func
+    return name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
+
+
 def reasons_in(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _ENDS
-        ):
+        if isinstance(node, ast.Call) and called(node) in _ENDS:
             # answering._end has the answers that still go out first
-            for argument in node.args[: 2 if node.func.attr == "_end" else 1]:
+            for argument in node.args[: 2 if called(node) == "_end" else 1]:
                 yield from text_of(argument)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if node.targets[0].id in _NAMES:

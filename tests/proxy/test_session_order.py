@@ -66,8 +66,7 @@ class Rig(Side):
         self.up = BrokerConnection(session, session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
         session.broker = self.up
-        session.unsent = None
-        session.state = State.OPEN
+        session.lifetime.state = State.OPEN
 
     def keep_turns(self) -> None:
         budget: Any = self.proxy.budget
@@ -156,14 +155,14 @@ def test_nothing_that_came_after_a_refused_acks_0_goes_on(monkeypatch: pytest.Mo
         rig.turns.pop()()  # takes the next one
         assert len(rig.session.outbox) == 2
         await rig.judged()
-        await until(lambda: rig.session.ending)
+        await until(lambda: rig.session.lifetime.reason)
         for turn in rig.turns:
             turn()
         assert ids(rig.asked(), 4) == [1]
         rig.answer(0)
         assert ids(rig.got()) == [1]
         assert rig.client.closed
-        assert rig.session.ending == "acks_0_refused"
+        assert rig.session.lifetime.reason == "acks_0_refused"
         assert rig.session.waiting == 0
         rig.proxy.validation.stop()
 
@@ -179,7 +178,7 @@ def test_nothing_is_taken_after_a_malformed_request_that_waited_for_its_turn() -
         rig.session.client_frame_error(_frame_error())
         rig.turns.pop()()
         assert rig.asked() == []
-        assert rig.session.ending == "request_version"
+        assert rig.session.lifetime.reason == "request_version"
         rig.proxy.validation.stop()
 
     run(test)
@@ -202,7 +201,7 @@ def test_a_gate_that_stops_takes_what_it_has_read(monkeypatch: pytest.MonkeyPatc
         while rig.turns:
             rig.turns.pop()()
         assert ids(rig.asked(), 4) == [1, 2, 3, 4]
-        assert rig.session.ending == "drain"
+        assert rig.session.lifetime.reason == "drain"
         rig.proxy.validation.stop()
 
     run(test)
@@ -225,7 +224,7 @@ class Full(Wire):
 
 async def connecting(rig: Rig, frames: list[bytes], wire: Callable[[Any], Wire]) -> None:
     """Send requests before the broker is connected."""
-    rig.session.unsent, rig.session.broker, rig.session.state = [], None, State.CONNECTING
+    rig.session.broker, rig.session.lifetime.state = None, State.CONNECTING
 
     async def connect(listener: object, broker: BrokerConnection) -> None:
         broker.transport = wire(broker)  # type: ignore[assignment]
@@ -331,7 +330,7 @@ def test_what_comes_while_the_handshake_is_not_answered_waits() -> None:
         rig.send(other_frame(1, key=17, body=struct.pack(">h", 5) + b"PLAIN"))
         assert rig.session.client.holds & SASL
         rig.send(struct.pack(">i", 9) + b"\0ann\0pass")
-        assert rig.session.ending is None
+        assert rig.session.lifetime.reason is None
         (asked,) = rig.asked()
         rig.read(rig.up, struct.pack(">i", 10) + asked[4:8] + struct.pack(">hi", 0, 0))
         await until(lambda: len(rig.broker.data) > len(asked) + 4)
@@ -553,7 +552,7 @@ async def in_turn(rng: random.Random) -> None:
                 delivered = min(len(out), delivered + size)
             else:
                 await asyncio.sleep(0)
-            assert rig.session.ending is None
+            assert rig.session.lifetime.reason is None
     assert seen == model.forwarded
     found = rig.got()
     assert ids(found) == [n for n, _ in model.answers]

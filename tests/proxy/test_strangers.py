@@ -134,13 +134,13 @@ def test_frames_are_small_until_the_broker_has_authenticated_the_client():
                 4 + 2 + 2 + 4 + 8,
             ]
             (session,) = proxy.proxy.connections
-            eventually(lambda: session.state is State.OPEN)
+            eventually(lambda: session.lifetime.state is State.OPEN)
             assert session.facts.principal == "User:ann"
             sock.sendall(large)
             assert set(codes(read_frame(sock)).values()) == {0}
             sock.sendall(struct.pack(">i", LIMIT + 1))
             time.sleep(0.1)
-            assert session.ending is None
+            assert session.lifetime.reason is None
 
 
 @pytest.mark.parametrize("requires", [True, False])
@@ -192,8 +192,8 @@ def test_a_broker_that_answers_shows_that_it_asks_nobody():
             sock.sendall(produce_frame(1, ("t", 0, GOOD)) + produce_frame(2, ("t", 0, BAD)))
             assert codes(read_frame(sock)) == {("t", 0): 0}
             assert codes(read_frame(sock)) == {("t", 0): 2}
-            session = next(one for one in proxy.proxy.connections if one.spoke)
-            assert session.state is State.OPEN
+            session = next(one for one in proxy.proxy.connections if one.lifetime.spoke)
+            assert session.lifetime.state is State.OPEN
         assert not proxy.proxy.discovery.requires_authentication
 
 
@@ -280,7 +280,7 @@ def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
         eventually(lambda: session.client.splitter.buffered)
         proxy.loop.call_soon_threadsafe(session.client.hold, 8)
         time.sleep(1.0)
-        assert session.ending is None
+        assert session.lifetime.reason is None
         proxy.loop.call_soon_threadsafe(session.client.release, 8)
         sock.sendall(other_frame(2)[-1:])
         read_frame(sock)

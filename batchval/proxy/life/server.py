@@ -42,8 +42,8 @@ from batchval.proxy.session.budget import Budget
 from batchval.proxy.session.connection_log import ConnectionLog
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.session.fast_path import Routes
+from batchval.proxy.session.lifetime import AgeLimit
 from batchval.proxy.session.session import Session
-from batchval.proxy.session.session_clock import AgeLimit
 from batchval.proxy.settings.options import Counters, DenyRule, ProxyOptions
 from batchval.proxy.tls.handshakes import Handshakes
 from batchval.proxy.tls.sni import node_asked_for

@@ -53,6 +53,7 @@ __all__ = [
     "respond",
     "rewrite",
     "token",
+    "wants_no_answer",
 ]
 
 UNSUPPORTED_VERSION: Final = 35
@@ -354,6 +355,17 @@ def produce(
     session.outbox.put(item)
     if item.waits:
         session.proxy.validation.submit(session, item, request, verdict)
+
+
+def wants_no_answer(frame: memoryview, max_partitions: int) -> bool:
+    """Return whether a request is a well-formed Produce with acks=0."""
+    if frame[4:6] != int(ApiKey.PRODUCE).to_bytes(2, "big"):
+        return False
+    try:
+        request = ProduceRequestView(frame[4:], max_partitions=max_partitions, oldest=0)
+    except ProtocolError:
+        return False
+    return not request.expects_response
 
 
 def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | None:

@@ -8,6 +8,7 @@ from batchval.proxy.kit.sockets import unread
 from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.budget import Budget
+from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.session_states import State
 from batchval.proxy.settings.options import Counters, Limits
 
@@ -66,10 +67,8 @@ class Held(Protocol):
     """
 
     address: str
-    spoke: bool
     waiting: int
-    ending: str | None
-    state: State
+    lifetime: Lifetime
     client: ClientConnection
     broker: BrokerConnection | None
     answering: Answering
@@ -97,7 +96,7 @@ class Holding:
         """Let the budget count what the session holds, and pause it where that is too much."""
         session = self._session
         session.budget.count(self, session.answering.made)
-        if session.ending is None or session.state is State.DRAINING:
+        if session.lifetime.state is not State.CLOSED:
             session.budget.look(self)
 
     def bound_writes(self) -> None:
@@ -122,7 +121,7 @@ class Holding:
     @property
     def spoke(self) -> bool:
         """Return whether the client has sent a whole request."""
-        return self._session.spoke
+        return self._session.lifetime.spoke
 
     def held(self) -> int:
         """Return about how many bytes this session holds: frames in part, and what waits."""

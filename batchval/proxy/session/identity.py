@@ -16,6 +16,7 @@ from batchval.proxy.session.connection_log import Connection, ConnectionLog
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.holding import UNKNOWN
+from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import Event
 from batchval.proxy.settings.options import ANONYMOUS, Limits
@@ -54,6 +55,7 @@ class Identified(Connection, Protocol):
     account: Sender
     authenticated: bool
     is_unknown: bool
+    lifetime: Lifetime
     guarded: frozenset[int]
     raised: Mapping[int, Raised]
     limits: Limits
@@ -62,7 +64,6 @@ class Identified(Connection, Protocol):
 
     @property
     def proxy(self) -> Knowing: ...
-    def move(self, event: Event) -> bool: ...
     def end_when_taken(self, why: str, detail: str = "") -> None: ...
 
 
@@ -115,7 +116,7 @@ class Identity:
         session.client.splitter.max_frame_bytes = self.most_of_frame()
         if session.guarded:
             self.follow_deny_list()
-        session.move(Event.AUTHENTICATED)
+        session.lifetime.move(Event.AUTHENTICATED)
 
     def authenticated_as(self, principal: str) -> None:
         """Note whom the broker has authenticated; "" where only the broker knows."""

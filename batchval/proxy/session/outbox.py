@@ -16,8 +16,8 @@ from typing import Final, Protocol
 from batchval.proxy.session import handlers
 from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.budget import Budget
-from batchval.proxy.session.closing import Closing
 from batchval.proxy.session.holding import Holding
+from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.pending import Item, Queue
 from batchval.proxy.session.session_states import State
 
@@ -33,11 +33,9 @@ _pack_int = struct.Struct(">i").pack_into
 class Sending(Queue, Protocol):
     """The part of a session that its outbox uses."""
 
-    state: State
-    ending: str | None
+    lifetime: Lifetime
     budget: Budget
     answering: Answering
-    closing: Closing
     holding: Holding
     untaken: list[memoryview]
 
@@ -45,6 +43,7 @@ class Sending(Queue, Protocol):
     def read_if_bounded(self) -> None: ...
     def send(self, out: list[bytes | memoryview]) -> None: ...
     def drop_jobs(self) -> None: ...
+    def close_if_done(self) -> None: ...
 
 
 class Outbox(deque[Item]):
@@ -67,7 +66,7 @@ class Outbox(deque[Item]):
         """Send on what the item held up, up to the next that waits."""
         session = self._session
         if error is not None:
-            if session.state is not State.CLOSED:
+            if session.lifetime.state is not State.CLOSED:
                 session.proxy.log_error("a request could not be validated", error)
                 session.abort("judging")
             return
@@ -93,7 +92,7 @@ class Outbox(deque[Item]):
         session.answering.write_ready()
         session.read_if_bounded()
         session.holding.look()
-        session.closing.close_if_done()
+        session.close_if_done()
 
     def _send_first(self, out: list[bytes | memoryview]) -> None:
         """Take the first request out; add to ``out`` what the broker gets of it."""
@@ -104,7 +103,7 @@ class Outbox(deque[Item]):
             handlers.forward_validated(
                 session, item.frame, item.answer, item.request, item.verdict, out
             )
-            if session.ending == "acks_0_refused":
+            if session.lifetime.reason == "acks_0_refused":
                 self.drop()
         elif item.answer is not None and item.answer.ready is None:  # else it was answered here
             if item.answer.has_id:

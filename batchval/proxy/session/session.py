@@ -13,8 +13,8 @@ they are written.
     answering       the queue of answers
     identity        who the client is, and what follows from that
     holding         what the session holds in memory, and why its client is not read
-    closing         the connection to the broker until it is open, and the end of both connections
-    session_states  the states
+    lifetime        the states, the reason to end, and the deadlines
+    closing         the connection to the broker until it is open
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from batchval.protocol.frames import FrameError, allocated
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.cluster.listeners import Listener, Listeners
 from batchval.proxy.kit.end_reasons import CLIENT
-from batchval.proxy.kit.sockets import address_of, keep_alive
-from batchval.proxy.kit.state_machine import StateMachine
+from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session import handlers
 from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.budget import TURN_S, Budget
-from batchval.proxy.session.closing import Closing, Connecting, Connector
+from batchval.proxy.session.closing import Connecting, Connector
 from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.session.denying import refuse_denied
 from batchval.proxy.session.fast_path import FastPath, Routes
@@ -58,12 +57,12 @@ from batchval.proxy.session.holding import (
     Holding,
 )
 from batchval.proxy.session.identity import Identity, Knowing
+from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.old_fetches import OldFetches
 from batchval.proxy.session.outbox import Outbox
 from batchval.proxy.session.pending import Answer, Item, Lowering, Surroundings, facts_of
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.session.session_clock import AgeLimit, SessionClock
-from batchval.proxy.session.session_states import TRANSITIONS, Event, State
+from batchval.proxy.session.session_states import Event, State
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, Limits
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.watch.clients import ClientTable, SeenClient, is_turned_away
@@ -104,10 +103,8 @@ class Owner(Surroundings, Connector, Knowing, Protocol):
     def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
 
 
-class Session(StateMachine[State, Event]):
+class Session:
     """The queue between a client's connection and a broker's, and the state that both are in."""
-
-    transitions = TRANSITIONS
 
     def __init__(self, proxy: Owner, listener: Listener) -> None:
         self.proxy = proxy
@@ -120,7 +117,9 @@ class Session(StateMachine[State, Event]):
         self.opened = 0.0
         # clients ask for versions once a connection
         self.raised = proxy.raised
-        self.state = State.CONNECTING
+        self.lifetime = Lifetime(self.limits, proxy.now)
+        # while the client may end by itself: of the next look at it
+        self._parting: asyncio.TimerHandle | None = None
         requires = proxy.discovery.requires_authentication
         self.authenticated = not requires
         self.is_unknown = requires is None  # then large requests wait until that is known
@@ -130,7 +129,7 @@ class Session(StateMachine[State, Event]):
         # an int: the answer is passed on, see fast_path.pyx
         self.answers: deque[Answer | int] = deque()
         self.outbox = Outbox(self)
-        self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
+        self.unsent: list[bytes | memoryview] = []  # until the broker is connected
         self.untaken: list[memoryview] = []  # requests that wait for their turn
         self.sasl = SaslExchange()
         self.old_fetches = OldFetches(self.limits.max_partitions)
@@ -147,20 +146,13 @@ class Session(StateMachine[State, Event]):
         self.waiting = 0
         self.account = proxy.senders.of(ANONYMOUS, "unknown")  # of its client's sender
         self.share = Share()  # of what its sender's work gets
-        self.ending: str | None = None  # why the session ends, once it does
-        self.closing = Closing(self)
-        self.is_aged = False  # and ends after the request that is being read
-        self.ages = proxy.ages
         self.address, self.name = "unknown", "unknown:0"
         self.sender = ""
         self.own_host = ""  # of the gate, that the client has connected to
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
         self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
         self.identity.follow_deny_list()
-        self.seen = proxy.now
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
-        self.spoke = False
-        self.clock = SessionClock(self, proxy.now)
         # the TLS handshake, or the connection to the broker
         self.task: asyncio.Task[None] | None = None
         self.is_large = False  # its unfinished request
@@ -199,8 +191,7 @@ class Session(StateMachine[State, Event]):
         self.name = f"{self.address}:{port}"
         self.opened = self.now()
         if not self.proxy.admit(self):
-            self.ending = "refused"
-            self.state = State.CLOSED
+            self.lifetime.refused(self.opened)
             transport.abort()
             return
         try:
@@ -227,8 +218,8 @@ class Session(StateMachine[State, Event]):
         except (HandshakeError, asyncio.CancelledError) as error:
             self.task = None
             self.client.transport = None
-            self.closing.note_ending(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
-            self.closing.close_broker()
+            self._note_end(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
+            self._close_broker()
             return
         self.task = None
         self.client.transport = transport
@@ -267,11 +258,11 @@ class Session(StateMachine[State, Event]):
 
     def client_frames(self, frames: list[memoryview]) -> None:
         """Take the requests that have come."""
-        if self.ending is not None:
-            if self.closing.parting is not None:
-                self.closing.parting.take(frames)
-                if allocated() > self.budget.blocks_limit:
-                    self.holding.look()
+        lifetime = self.lifetime
+        if lifetime.state >= State.DRAINING:
+            if lifetime.may_part:
+                lifetime.came_late()
+                self._take_late(frames)
             return
         if self.is_unknown:
             self.identity.look()
@@ -287,9 +278,9 @@ class Session(StateMachine[State, Event]):
             if self.is_large:
                 self.is_large = False
                 self.budget.end_large(self.holding)
-            self.spoke = True
-            self.clock.frame_s = 0.0
-            self.seen = self.proxy.now
+            lifetime.spoke = True
+            lifetime.frame_s = 0.0
+            lifetime.seen = self.proxy.now
             if self.untaken or self.client.holds & SASL:
                 self.untaken += frames
                 self._put_off_ns = self._put_off_ns or clock_ns()
@@ -297,7 +288,7 @@ class Session(StateMachine[State, Event]):
                 self._put_off(frames)
             else:
                 self._take(frames)
-            if self.is_aged and self.is_between_requests():
+            if lifetime.is_aged and self.is_between_requests():
                 self.end_when_taken("max_age")
         if allocated() > self.budget.blocks_limit:
             self.holding.look()
@@ -308,8 +299,9 @@ class Session(StateMachine[State, Event]):
 
     def client_frame_error(self, error: FrameError) -> None:
         """End the session: nobody can find the next frame."""
-        if self.closing.parting is not None:
-            self.closing.may_end()
+        if self.lifetime.may_part:
+            self.lifetime.move(Event.QUIET)
+            self.close_if_done()
             return
         if error.peer:
             why = f"frame_{error.peer.lower()}"
@@ -341,19 +333,17 @@ class Session(StateMachine[State, Event]):
     def client_lost(self) -> None:
         """End the session. The broker still gets the requests that were taken."""
         self.client.transport = None
-        if self.ending is None and self.sasl.failure:
-            self.closing.note_ending("authentication_failed", self.sasl.failure)
-        elif self.ending is None:
-            self.ending = CLIENT
+        if self.sasl.failure:
+            self._note_end("authentication_failed", self.sasl.failure)
+        elif self.lifetime.end(CLIENT, self.now(), self.limits):
             self.log.closed_by_client(self)
-        self.move(Event.END)
         self.outbox.drop_unvalidated()
         if not self.is_busy:
             self.answering.clear()
             self.waiting = 0
         elif self.broker is not None:  # its answers may decide on what waits
             self.broker.release(ANSWERS)
-        self.closing.close_broker()
+        self._close_broker()
 
     # ---- requests --------------------------------------------------------------------------------
 
@@ -384,7 +374,7 @@ class Session(StateMachine[State, Event]):
                 fast_path.begin()
             self._take_one(frames[i], decision, inline, is_clients, out)
             i += 1
-            if self.ending is not None and self.ending != CLIENT and self.closing.parting is None:
+            if not self.lifetime.is_taking:
                 break
             if i < end and (self.client.holds & SASL or time.perf_counter() - began > SLICE_S):
                 self._put_off(frames[i:])
@@ -396,12 +386,16 @@ class Session(StateMachine[State, Event]):
         if len(self.answers) > self.limits.max_waiting:
             self.client.hold(VALIDATING)
 
-    def take_late(self, frames: list[memoryview]) -> None:
-        """Take requests without an answer that come after the last answer is written."""
+    def _take_late(self, frames: list[memoryview]) -> None:
+        """Take what comes after the last answer is written: requests without an answer."""
+        most = self.limits.max_partitions
+        late = [frame for frame in frames if handlers.wants_no_answer(frame, most)]
         if self.untaken:
-            self.untaken += frames
-        else:
-            self._take(frames)
+            self.untaken += late
+        elif late:
+            self._take(late)
+        if allocated() > self.budget.blocks_limit:
+            self.holding.look()
 
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
@@ -419,7 +413,7 @@ class Session(StateMachine[State, Event]):
     def _take_rest(self) -> None:
         frames, self.untaken = self.untaken, []
         since_ns, self._put_off_ns = self._put_off_ns, 0
-        if not frames or (self.state is State.CLOSED and self.broker is None):
+        if not frames or (self.lifetime.state is State.CLOSED and self.broker is None):
             return
         self.fast_path.since_ns = since_ns
         try:
@@ -431,7 +425,9 @@ class Session(StateMachine[State, Event]):
         self.fast_path.since_ns = 0
         if not self.untaken:
             self.client.release(TURN)
-            self.closing.all_taken()
+            if (end := self.lifetime.all_taken()) is not None:
+                self.end(end.why, end.detail)
+            self.close_if_done()
 
     def _take_one(
         self,
@@ -550,13 +546,13 @@ class Session(StateMachine[State, Event]):
 
     def send(self, out: list[bytes | memoryview]) -> None:
         """Send requests to the broker; connect to it for the first."""
-        if self.unsent is not None:
+        if self.broker is not None:
+            self.broker.write(out)
+        elif self.lifetime.state is not State.CLOSED:
             self.unsent.extend(out)
             self.waiting += sum(map(len, out))
             self.client.hold(BROKER)
             self.connecting.begin()
-        elif self.broker is not None:
-            self.broker.write(out)
 
     # ---- the broker ------------------------------------------------------------------------------
 
@@ -599,8 +595,7 @@ class Session(StateMachine[State, Event]):
 
     def broker_frame_error(self) -> None:
         """Leave the broker, whose next frame nobody can find; the client still gets what came."""
-        if self.ending is None:
-            self.closing.note_ending("upstream_frame")
+        if self._note_end("upstream_frame"):
             self.client.hold(ENDING)
         if self.broker is not None and self.broker.transport is not None:
             self.broker.transport.abort()
@@ -609,12 +604,12 @@ class Session(StateMachine[State, Event]):
         """Close the session; the client still gets what the broker has answered."""
         if self.broker is not None:
             self.broker.splitter.clear()
-        if self.ending is None:
-            self.closing.note_ending(*self._why_broker_lost())
+        if self.lifetime.reason is None:
+            self._note_end(*self._why_broker_lost(), Event.CLOSE)
         self.broker = None
         self.drop_requests()
-        self.closing.close("upstream_lost")
-        self.closing.forget_if_gone()
+        self._close("upstream_lost")
+        self.forget_if_gone()
 
     def _why_broker_lost(self) -> tuple[str, str, Request | None]:
         """Return why the broker ended the connection, a detail, and the request that caused it."""
@@ -633,7 +628,7 @@ class Session(StateMachine[State, Event]):
 
     def broker_frames(self, frames: list[memoryview]) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
-        self.seen = self.proxy.now
+        self.lifetime.seen = self.proxy.now
         if self.client.transport is None and not self.is_busy:
             return
         self._answer(frames)
@@ -643,8 +638,8 @@ class Session(StateMachine[State, Event]):
             self.read_if_bounded()
         if allocated() > self.budget.blocks_limit:
             self.holding.look()
-        if self.ending is not None:
-            self.closing.close_if_done()
+        if self.lifetime.state >= State.DRAINING:
+            self.close_if_done()
 
     def convert(self, lowering: Lowering) -> None:
         """Convert an answer in a thread; the broker is not read meanwhile."""
@@ -676,8 +671,8 @@ class Session(StateMachine[State, Event]):
             self.broker.release(CONVERTING)
         self.read_if_bounded()
         self.holding.look()
-        if self.ending is not None:
-            self.closing.close_if_done()
+        if self.lifetime.state >= State.DRAINING:
+            self.close_if_done()
 
     def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
         """Answer a request that no broker sees, in its place."""
@@ -721,17 +716,120 @@ class Session(StateMachine[State, Event]):
 
     # ---- the end ---------------------------------------------------------------------------------
 
+    def _note_end(
+        self,
+        why: str,
+        detail: str = "",
+        request: Request | None = None,
+        event: Event = Event.END,
+    ) -> bool:
+        """Move the session towards its end; count and log why, and return True, the first time."""
+        if not self.lifetime.end(why, self.now(), self.limits, event):
+            return False
+        self.proxy.closed(why)
+        self.log.ended(self, why, detail, request)
+        return True
+
     def end(self, why: str, detail: str = "", request: Request | None = None) -> None:
-        """Take no more requests; close once what is under way is delivered."""
-        self.closing.end(why, detail, request)
+        """Take no more requests; close once what is under way is delivered.
+
+        ``request``  the one that is the cause, if one is
+        """
+        if self._note_end(why, detail, request):
+            self.client.hold(ENDING)
+            # in a later turn of the loop, which keeps the session until then
+            self.proxy.loop.call_soon(self.close_if_done)
 
     def end_when_taken(self, why: str, detail: str = "") -> None:
         """Take the requests that have been read, and then no more."""
-        self.closing.end_when_taken(why, detail)
+        if self.untaken:
+            self.lifetime.end_after(End(why, How.WHEN_TAKEN, detail))
+        else:
+            self.end(why, detail)
+
+    def _carry_out(self, end: End) -> None:
+        """End as the lifetime has decided."""
+        if end.how is How.NOW:
+            self.abort(end.why, end.detail)
+        elif end.how is How.WHEN_TAKEN:
+            self.end_when_taken(end.why, end.detail)
+        else:
+            self.end(end.why, end.detail)
+
+    def close_if_done(self) -> None:
+        """Close both sides of a session that ends, unless anything is under way."""
+        lifetime = self.lifetime
+        if lifetime.reason is None or self.is_busy:
+            return
+        if self.client.transport is not None:
+            if self.answering:
+                return
+            wait_s = lifetime.part(self.now())
+            if wait_s is not None:
+                self.client.end_writing()
+                self._parting = self.proxy.loop.call_later(wait_s, self._look_parting)
+                self.client.release(ENDING)
+            if lifetime.state is State.PARTING:
+                return
+        self._close(lifetime.reason)
+
+    def _look_parting(self) -> None:
+        """Look whether a client with an end of file has ended by itself, or has had its time."""
+        transport, lifetime = self.client.transport, self.lifetime
+        if lifetime.state is not State.PARTING or transport is None or transport.is_closing():
+            return
+        wait_s = lifetime.look_parting(self.now(), unacknowledged(transport))
+        if wait_s is None:
+            self.close_if_done()
+        else:
+            self._parting = self.proxy.loop.call_later(wait_s, self._look_parting)
+
+    def _close(self, why: str) -> None:
+        """Close both sides once what is written to them is gone."""
+        self._note_end(why, event=Event.CLOSE)
+        if self.client.transport is not None:
+            self.client.transport.close()
+        self._close_broker()
+
+    def _close_broker(self) -> None:
+        """Close the broker's side. The broker still gets the requests that were taken."""
+        if self.is_busy:
+            return
+        self.lifetime.move(Event.CLOSE)
+        self._cancel_task()
+        if self.broker is not None and self.broker.transport is not None:
+            # a transport that is not read never sees its end
+            self.broker.release(ANSWERS | BUDGET | TURN | CONVERTING)
+            self.broker.close()
+        self.forget_if_gone()
 
     def abort(self, why: str, detail: str = "") -> None:
         """End both sides at once."""
-        self.closing.abort(why, detail)
+        self._note_end(why, detail, event=Event.CLOSE)
+        self.drop_requests()
+        self.unsent = []
+        if self.client.transport is not None:
+            self.client.transport.abort()
+        if self.broker is not None and self.broker.transport is not None:
+            self.broker.transport.abort()
+        self._cancel_task()
+        self.forget_if_gone()
+
+    def _cancel_task(self) -> None:
+        task, self.task = self.task, None
+        if task is not None:
+            task.cancel()
+
+    def forget_if_gone(self) -> None:
+        """Forget and free the session once both of its connections are gone."""
+        if self.client.transport is None and self.broker is None and self.task is None:
+            self.lifetime.move(Event.CLOSE)
+            self.client.splitter.clear()
+            self.seen_client.collect()
+            if self._parting is not None:
+                self._parting.cancel()  # it keeps the session
+                self._parting = None
+            self.dissolve()
 
     def dissolve(self) -> None:
         """Leave the tables of the listener, and cut the cycles that this session is in.
@@ -745,9 +843,9 @@ class Session(StateMachine[State, Event]):
         self.answering.clear()
         self.fast_path.watch(None)
         weak = weakref.proxy(self)
-        self.client.session = self.answering.session = self.clock.session = weak
+        self.client.session = self.answering.session = self.connecting._session = weak
         self.identity._session = self.outbox._session = self.holding._session = weak
-        self.closing._session = self.connecting._session = self.seen_client._session = weak
+        self.seen_client._session = weak
         self.seen_client._named = _unnamed
 
     @property
@@ -773,10 +871,21 @@ class Session(StateMachine[State, Event]):
         """End what has waited too long. Called now and then."""
         if self.client.holds & UNKNOWN:
             self.identity.look()
-        if self.client.holds & UNKNOWN and now - self.seen > self.limits.frame_s:
+        if self.client.holds & UNKNOWN and now - self.lifetime.seen > self.limits.frame_s:
             self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
         self.seen_client.check(now)
-        self.clock.check(now)
+        end = self.lifetime.check(
+            now,
+            self.client,
+            self.limits,
+            self.proxy.ages,
+            is_idle=not self.answers and not self.outbox,
+            is_between_requests=self.is_between_requests(),
+        )
+        if end is not None:
+            self._carry_out(end)
+        if self.client.unwritten():
+            self.holding.bound_writes()
 
 
 def _unnamed(client_id: str | None) -> None:

@@ -3,16 +3,19 @@
     CONNECTING       the client is here; the broker is connected to at its first whole request
     AUTHENTICATING   the broker is connected, and has not yet authenticated the client
     OPEN             requests and answers pass
-    DRAINING         only Produce requests with acks=0 are still taken; requests in progress are
-                     completed
+    DRAINING         no more requests are taken; requests in progress are completed
+    PARTING          the client has every answer and an end of file, and the time to end by itself;
+                     Produce requests with acks=0 are still taken
+    PARTED           that time is over; what came in it is still delivered
     CLOSED           both connections are closed, or close once what is written to them is gone
 
     CONNECTING ──CONNECTED──► AUTHENTICATING ──AUTHENTICATED──► OPEN
          └──────────END──────────────┴──────────END──────────────┴──► DRAINING ──CLOSE──► CLOSED
+                                                                         └PART► PARTING ─QUIET► PARTED
 
 CLOSE leads from every state to CLOSED. A client that leaves is an END: the broker still gets the
 requests that were taken. A broker that leaves is a CLOSE: what it has answered is still written to
-the client.
+the client. ``lifetime.Lifetime`` alone moves a session.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ __all__ = ["TRANSITIONS", "Event", "State"]
 
 
 class State(enum.IntEnum):
-    """The states of a session."""
+    """The states of a session. From DRAINING on it has a reason to end, and a deadline."""
 
     CONNECTING = 0
     AUTHENTICATING = 1
     OPEN = 2
     DRAINING = 3
-    CLOSED = 4
+    PARTING = 4
+    PARTED = 5
+    CLOSED = 6
 
 
 class Event(enum.Enum):
@@ -38,7 +43,9 @@ class Event(enum.Enum):
 
     CONNECTED = "connected"  # the broker
     AUTHENTICATED = "authenticated"  # the client, or nobody asks it to
-    END = "end"  # no more requests, but for Produce with acks=0
+    END = "end"  # no more requests
+    PART = "part"  # the client has every answer, and an end of file
+    QUIET = "quiet"  # nothing more comes of it, or not in time
     CLOSE = "close"  # nothing is under way any more, or nothing of it can be delivered
 
 
@@ -52,5 +59,9 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.AUTHENTICATING, Event.CLOSE): State.CLOSED,
     (State.OPEN, Event.END): State.DRAINING,
     (State.OPEN, Event.CLOSE): State.CLOSED,
+    (State.DRAINING, Event.PART): State.PARTING,
     (State.DRAINING, Event.CLOSE): State.CLOSED,
+    (State.PARTING, Event.QUIET): State.PARTED,
+    (State.PARTING, Event.CLOSE): State.CLOSED,
+    (State.PARTED, Event.CLOSE): State.CLOSED,
 }
