@@ -23,7 +23,7 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.life.server import Proxy
 from batchval.proxy.produce.gate import INLINE_COMPRESSED
-from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import State

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
+from batchval.proxy.session.closing import Connecting
+from batchval.proxy.session.holding import Holding
 
 from batchval.proxy.produce.validation_queue import Job, OneSlice
 from batchval.proxy.session.answering import Answering
-from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
-from batchval.proxy.session.closing import Connecting
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import FastPath
-from batchval.proxy.session.holding import Holding
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.outbox import Outbox

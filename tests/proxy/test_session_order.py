@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from batchval.proxy.session.holding import BROKER, SASL, TURN, VALIDATING
 
 from batchval.protocol.frames import SpareBlock
-from batchval.proxy.session.broker_connection import BrokerConnection
-from batchval.proxy.session.holding import BROKER, SASL, TURN, VALIDATING
+from batchval.proxy.session.connections import BrokerConnection
 from batchval.proxy.session.session import MOST_HELD, Session
 from batchval.proxy.session.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire

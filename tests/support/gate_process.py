@@ -136,7 +136,7 @@ class GateProcess:
 
 def set_congestion(name: str) -> None:
     """Set the TCP congestion control of every connection that the gate makes from now on."""
-    from batchval.proxy.session import broker_connection, session
+    from batchval.proxy.session import connections, session
 
     keep_alive = session.keep_alive
 
@@ -145,7 +145,7 @@ def set_congestion(name: str) -> None:
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
-    broker_connection.keep_alive = with_congestion  # type: ignore[attr-defined]
+    connections.keep_alive = with_congestion  # type: ignore[attr-defined]
     session.keep_alive = with_congestion  # type: ignore[attr-defined]
 
 

@@ -37,9 +37,9 @@ from batchval.proxy.kit.topics import KnownTopics
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.produce.validation_queue import ValidationQueue
 from batchval.proxy.session.bridges import raised_by
-from batchval.proxy.session.broker_connection import BrokerConnection
 from batchval.proxy.session.budget import Budget
 from batchval.proxy.session.connection_log import ConnectionLog
+from batchval.proxy.session.connections import BrokerConnection
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.lifetime import AgeLimit

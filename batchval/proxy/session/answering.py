@@ -25,7 +25,7 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.proxy.session import handlers
-from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.handlers import is_passed_on, is_rewritten
 from batchval.proxy.session.pending import Answer, Lowering, Queue, facts_of

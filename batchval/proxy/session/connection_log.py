@@ -22,7 +22,7 @@ from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
 from batchval.proxy.cluster.listeners import Listener
 from batchval.proxy.kit.end_reasons import CLIENT, Reason, reason_of
 from batchval.proxy.kit.sockets import transferred
-from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.pending import facts_of
 from batchval.proxy.settings.options import ANONYMOUS, Facts

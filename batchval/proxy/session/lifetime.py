@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 from batchval.proxy.kit.end_reasons import CLIENT
 from batchval.proxy.kit.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, silent_s, tcp_state
 from batchval.proxy.kit.state_machine import StateMachine
-from batchval.proxy.session.broker_connection import ClientConnection
+from batchval.proxy.session.connections import ClientConnection
 from batchval.proxy.session.session_states import TRANSITIONS, Event, State
 from batchval.proxy.settings.options import Counters, Limits
 from batchval.token_bucket import TokenBucket

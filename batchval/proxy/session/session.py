@@ -37,10 +37,10 @@ from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session import handlers
 from batchval.proxy.session.answering import Answering
-from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.budget import TURN_S, Budget
 from batchval.proxy.session.closing import Connecting, Connector
 from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.denying import refuse_denied
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.session.holding import (
