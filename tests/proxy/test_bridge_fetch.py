@@ -34,8 +34,8 @@ from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy.session import bridges, budget, lowering
 from batchval.proxy.session import session as session_module
+from batchval.proxy.session.connections import CONVERTING, VALIDATING
 from batchval.proxy.session.fast_path import Routes
-from batchval.proxy.session.holding import CONVERTING, VALIDATING
 from batchval.proxy.session.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.session.pending import Answer
 from batchval.proxy.session.session import Session
@@ -299,7 +299,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(
             assert rig.session.waiting == kept(rig)
         assert 3 < n < 50
         assert most < rig.session.waiting < 2 * most
-        assert rig.session.holding.held() >= rig.session.waiting
+        assert rig.session.held() >= rig.session.waiting
         for frame in rig.asked():
             if struct.unpack_from(">h", frame) == (ApiKey.LIST_OFFSETS,):
                 rig.read(rig.up, offsets_answer(frame))
@@ -388,7 +388,7 @@ def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> 
         assert rig.up.holds & CONVERTING
         rig.read(rig.up, third)  # what had been read already
         assert rig.session.waiting == len(first) + kept(rig)
-        assert rig.session.holding.held() >= len(first)
+        assert rig.session.held() >= len(first)
         await asyncio.sleep(0.05)
         assert rig.got() == []
         held.set()

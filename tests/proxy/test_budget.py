@@ -37,6 +37,7 @@ class One:
         self.answer = 0  # bytes of an answer in part
         self.left = 0  # bytes of answers that nobody has taken
         self.reading = self.spoke = True
+        self.connections = self
         self.waits = False  # for its turn, or for its broker
         self.ended = ""
         self.in_kernel = 1  # bytes that nobody has read

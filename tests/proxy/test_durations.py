@@ -156,8 +156,8 @@ async def test_a_client_that_takes_no_answers_makes_nobody_slow() -> None:
 async def test_what_the_budget_holds_up_is_the_gates_time() -> None:
     side = Side(uses_fast_path=True)
     send(side, other_frame(1))
-    side.session.holding.pause()
-    side.session.holding.go_on()
+    side.session.pause()
+    side.session.go_on()
     side.answer(0)
     assert counts(side) == {INIT_PRODUCER_ID: (1, 0)}
 

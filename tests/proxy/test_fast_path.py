@@ -108,7 +108,7 @@ class Side:
         self.session.fast_path.name("listener x")
         self.up = BrokerConnection(self.session, self.session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
-        self.session.broker = self.up
+        self.session.connections.broker = self.up
         self.session.lifetime.state = State.OPEN
         self.answered = 0
 

@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
-from batchval.proxy.session.closing import Connecting
-from batchval.proxy.session.holding import Holding
 
 from batchval.proxy.produce.validation_queue import Job, OneSlice
 from batchval.proxy.session.answering import Answering
-from batchval.proxy.session.connections import BrokerConnection, ClientConnection
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import Lifetime
@@ -54,8 +52,8 @@ from tests.support.proxy import (
 )
 
 KINDS = (
-    *(Session, ClientConnection, BrokerConnection, FastPath, Answering, Outbox, Holding),
-    *(Identity, Connecting, Lifetime, Answer, Item, Job, OneSlice, Lowering),
+    *(Session, ClientConnection, BrokerConnection, FastPath, Answering, Outbox, Connections),
+    *(Identity, Lifetime, Answer, Item, Job, OneSlice, Lowering),
     HandshakeError,
 )
 #: What is in the cycles of an exception and of a transport.
@@ -270,11 +268,11 @@ def evicted(proxy: RunningProxy, broker: ScriptedBroker) -> None:
         async def evict() -> None:
             budget = proxy.proxy.budget
             (session,) = proxy.proxy.connections
-            budget.note_full(session.holding, True)
-            budget.begin_large(session.holding, 1 << 20)
-            budget._pause(session.holding)
+            budget.note_full(session, True)
+            budget.begin_large(session, 1 << 20)
+            budget._pause(session)
             budget._look_again()
-            budget._evict(session.holding)
+            budget._evict(session)
 
         proxy.call(evict())
         until_closed(sock)
@@ -343,7 +341,7 @@ CASES = {
     "evicted": Case(evicted),
     "aborted": Case(in_the_loop(lambda session: session.abort("fault"))),
     "aborted while it connects": Case(
-        in_the_loop(lambda session: (session.connecting.begin(), session.abort("fault")))
+        in_the_loop(lambda session: (session._connect_later(), session.abort("fault")))
     ),
     "ended and aborted": Case(
         in_the_loop(lambda session: (session.end("drain"), session.abort("fault")), REQUEST)
@@ -498,7 +496,7 @@ def test_a_connection_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_session_that_is_aborted_while_it_connects(turns: int) -> None:
     async def abort(proxy: RunningProxy) -> None:
         (session,) = proxy.proxy.connections
-        session.connecting.begin()
+        session._connect_later()
         for _ in range(turns):
             await asyncio.sleep(0)
         session.abort("fault")
@@ -532,7 +530,7 @@ def test_a_closed_session_may_still_be_called() -> None:
             session.validated(item, ZeroDivisionError())
             session.outbox.put(Item(memoryview(bytearray(REQUEST))))
             session.outbox._put_off()
-            session.connecting.begin()
+            session._connect_later()
             session.renew()
             session.end("drain")
             session.end_when_taken("drain")
@@ -540,7 +538,7 @@ def test_a_closed_session_may_still_be_called() -> None:
             session.check_time(0.0)
             session.close_if_done()
             rig.up.session.broker_lost()
-            rig.proxy.budget.look(session.holding)
+            rig.proxy.budget.look(session)
             session.dissolve()
         while rig.turns:
             rig.turns.pop()()

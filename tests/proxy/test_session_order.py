@@ -16,7 +16,7 @@ import pytest
 from batchval.proxy.session.holding import BROKER, SASL, TURN, VALIDATING
 
 from batchval.protocol.frames import SpareBlock
-from batchval.proxy.session.connections import BrokerConnection
+from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
 from batchval.proxy.session.session import MOST_HELD, Session
 from batchval.proxy.session.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
@@ -65,7 +65,7 @@ class Rig(Side):
         session.client.transport = self.client  # type: ignore[assignment]
         self.up = BrokerConnection(session, session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
-        session.broker = self.up
+        session.connections.broker = self.up
         session.lifetime.state = State.OPEN
 
     def keep_turns(self) -> None:
@@ -224,14 +224,14 @@ class Full(Wire):
 
 async def connecting(rig: Rig, frames: list[bytes], wire: Callable[[Any], Wire]) -> None:
     """Send requests before the broker is connected."""
-    rig.session.broker, rig.session.lifetime.state = None, State.CONNECTING
+    rig.session.connections.broker, rig.session.lifetime.state = None, State.CONNECTING
 
     async def connect(listener: object, broker: BrokerConnection) -> None:
         broker.transport = wire(broker)  # type: ignore[assignment]
 
     rig.proxy.connect = connect  # type: ignore[method-assign, assignment]
     rig.send(*frames)
-    await until(lambda: rig.session.broker is not None)
+    await until(lambda: rig.session.connections.broker is not None)
 
 
 def test_a_broker_that_is_full_at_once_stops_the_client() -> None:
@@ -239,8 +239,8 @@ def test_a_broker_that_is_full_at_once_stops_the_client() -> None:
         rig = Rig()
         await connecting(rig, [other_frame(1)], lambda broker: Full(lambda: broker))
         assert rig.session.client.holds == BROKER
-        assert rig.session.broker is not None
-        rig.session.broker.resume_writing()
+        assert rig.session.connections.broker is not None
+        rig.session.connections.broker.resume_writing()
         assert rig.session.client.holds == 0
         rig.proxy.validation.stop()
 

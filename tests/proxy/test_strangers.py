@@ -14,7 +14,7 @@ import pytest
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from batchval.proxy.session.holding import UNKNOWN
+from batchval.proxy.session.connections import UNKNOWN
 from batchval.proxy.session.session_states import State
 from batchval.proxy.settings.options import Limits
 from tests.support.proxy import (
@@ -260,7 +260,7 @@ def test_a_large_answer_gives_its_client_no_more_time_for_a_request():
         read_frame(sock)
         sock.sendall(produce_frame(2, ("t", 0, GOOD)))
         (session,) = proxy.proxy.connections
-        eventually(lambda: session.broker.splitter.partial_size)
+        eventually(lambda: session.connections.broker.splitter.partial_size)
         sock.sendall(other_frame(3)[:-1])
         eventually(lambda: proxy.counters.connections_closed == {"frame_timeout": 1})
 

@@ -396,7 +396,7 @@ class Proxy:
         """Forget a session both of whose connections are gone."""
         if session in self.connections:
             del self.connections[session]
-            self.budget.release(session.holding)
+            self.budget.release(session)
 
     def closed(self, why: str) -> None:
         """Count a session that is ended from here."""

@@ -25,7 +25,7 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.proxy.session import handlers
-from batchval.proxy.session.connections import BrokerConnection, ClientConnection
+from batchval.proxy.session.connections import ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.handlers import is_passed_on, is_rewritten
 from batchval.proxy.session.pending import Answer, Lowering, Queue, facts_of
@@ -122,7 +122,7 @@ class Asking(Queue, Protocol):
     """The part of a session that its answers use."""
 
     client: ClientConnection
-    broker: BrokerConnection | None
+    connections: Connections
     fast_path: FastPath
 
 
@@ -264,7 +264,7 @@ class Answering:
 
     def _start_stream(self) -> None:
         """Pass a large answer on while it comes, if nothing changes but its end."""
-        broker = self.session.broker
+        broker = self.session.connections.broker
         if broker is None or broker.splitter.partial_size <= STREAMED_FROM:
             return
         head = broker.splitter.partial

@@ -65,23 +65,30 @@ UNTAKEN_S: Final = 10.0
 LEAST_CLOSED: Final = 32 << 10
 
 
-class Holder(Protocol):
-    """The part of a session that the budget uses."""
+class Held(Protocol):
+    """The connections of a session, as the budget sees them: ``connections.Connections``."""
 
     counted: int
 
-    @property
-    def address(self) -> str: ...
-    @property
-    def spoke(self) -> bool: ...
     def unread(self) -> int: ...
-    def held(self) -> int: ...
     def partial_bytes(self) -> int: ...
     def answer_bytes(self) -> int: ...
     def unwritten(self) -> int: ...
     def partial_held(self) -> int: ...
     def partial_size(self) -> int: ...
     def is_read(self) -> bool: ...
+
+
+class Holder(Protocol):
+    """The part of a session that the budget uses."""
+
+    address: str
+
+    @property
+    def connections(self) -> Held: ...
+    @property
+    def spoke(self) -> bool: ...
+    def held(self) -> int: ...
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
     def abort(self, why: str) -> None: ...
@@ -89,7 +96,7 @@ class Holder(Protocol):
 
 def _came(session: Holder) -> int:
     """Return what has come of a session's unfinished request, and of its unfinished answer."""
-    return session.partial_bytes() + session.answer_bytes()
+    return session.connections.partial_bytes() + session.connections.answer_bytes()
 
 
 @dataclass(slots=True)
@@ -225,9 +232,9 @@ class Budget:
 
     def count(self, session: Holder, other: int) -> None:
         """Note what a session holds outside of blocks."""
-        if other != session.counted:
-            self.other += other - session.counted
-            session.counted = other
+        if other != session.connections.counted:
+            self.other += other - session.connections.counted
+            session.connections.counted = other
             self._set_blocks_limit()
 
     def _set_blocks_limit(self) -> None:
@@ -282,7 +289,7 @@ class Budget:
         worst, most = None, LEAST_CLOSED
         for session in list(itertools.islice(self._full, MOST_LOOKED_AT)):
             left, since = self._full.pop(session)  # others come first the next time
-            own = session.unwritten()
+            own = session.connections.unwritten()
             if own != left:
                 since = now
             elif now - since > UNTAKEN_S and own > most:
@@ -327,12 +334,16 @@ class Budget:
         assert self._loop is not None
         now = self._loop.time()
         for session, one in list(self._large.items()):
-            came = session.partial_bytes()
+            came = session.connections.partial_bytes()
             if came != one.came:
                 one.came, one.since = came, now
             elif session in self._paused:
                 one.since = now  # it cannot grow
-            elif now - one.since > GRANT_S and session.is_read() and session.unread() == 0:
+            elif (
+                now - one.since > GRANT_S
+                and session.connections.is_read()
+                and session.connections.unread() == 0
+            ):
                 self._evict(session)
 
     def _start_timer(self) -> None:
@@ -374,7 +385,7 @@ class Budget:
         now = self._loop.time()
         self._end_grants(now)
         sessions = itertools.islice(self._paused, MOST_LOOKED_AT)
-        partial = sum(session.partial_held() for session in sessions)
+        partial = sum(session.connections.partial_held() for session in sessions)
         most = GRANTS
         if self.held - partial > self.limit:
             if not self._stands_still() or self.held > self.limit + self.beyond:
@@ -383,8 +394,10 @@ class Budget:
         for session in list(itertools.islice(self._paused, MOST_LOOKED_AT)):
             if len(self._granted) >= most:
                 return
-            size = session.partial_size()
-            if size > SMALL and any(other.partial_size() > SMALL for other in self._granted):
+            size = session.connections.partial_size()
+            if size > SMALL and any(
+                other.connections.partial_size() > SMALL for other in self._granted
+            ):
                 continue  # one large request or answer at a time
             self._unpause(session)
             self._granted[session] = (now + GRANT_S, _came(session))
@@ -401,10 +414,10 @@ class Budget:
         for session in list(itertools.islice(self._unlooked, MOST_ASKED)) or self._look_again():
             if self._paused.get(session, before) >= before:
                 continue
-            own = session.partial_bytes()
+            own = session.connections.partial_bytes()
             if own <= LEAST_CLOSED:
                 continue
-            if session.is_read() and session.unread() == 0:
+            if session.connections.is_read() and session.connections.unread() == 0:
                 self._evict(session)
                 held -= own
                 if held <= self.threshold or time.perf_counter() > end:
@@ -437,7 +450,9 @@ class Budget:
                 continue
             self._pause(session)
             stands_still = (
-                came == before and session.partial_bytes() > LEAST_CLOSED and session.is_read()
+                came == before
+                and session.connections.partial_bytes() > LEAST_CLOSED
+                and session.connections.is_read()
             )
             if stands_still and self.held > self.threshold:
                 self._evict(session)

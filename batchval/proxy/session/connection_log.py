@@ -22,7 +22,7 @@ from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
 from batchval.proxy.cluster.listeners import Listener
 from batchval.proxy.kit.end_reasons import CLIENT, Reason, reason_of
 from batchval.proxy.kit.sockets import transferred
-from batchval.proxy.session.connections import BrokerConnection, ClientConnection
+from batchval.proxy.session.connections import ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.pending import facts_of
 from batchval.proxy.settings.options import ANONYMOUS, Facts
@@ -59,7 +59,7 @@ class Connection(Protocol):
     opened: float
     facts: Facts
     client: ClientConnection
-    broker: BrokerConnection | None
+    connections: Connections
     answers: deque[Any]
 
     @property
@@ -203,7 +203,11 @@ def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
 
 def _facts(session: Connection, request: Request | None) -> dict[str, object]:
     """Return who was connected, to which broker, and the request that matters."""
-    seen, broker, node_id = session.seen_client, session.broker, session.listener.node_id
+    seen, broker, node_id = (
+        session.seen_client,
+        session.connections.broker,
+        session.listener.node_id,
+    )
     seen.collect()
     key, version = request or _last_request(session)
     return {

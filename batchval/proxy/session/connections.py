@@ -2,6 +2,7 @@
 
     ClientConnection  bytes become frames for its session, and the session's bytes go out
     BrokerConnection  requests out as they come, answers in, in their order
+    Connections       both of one session: why each is not read, and what each holds
 
 The session decides everything: what a frame means, and when a connection ends. Only the parts of
 large pieces are queued here: the client's window bounds what is under way. A broker that does not
@@ -16,11 +17,59 @@ from typing import Final, Protocol, cast
 
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
 from batchval.proxy.cluster.endpoints import address_text, problem_of
-from batchval.proxy.kit.sockets import address_of, keep_alive
+from batchval.proxy.kit.sockets import address_of, keep_alive, unread
 from batchval.proxy.settings.options import Limits
 
-__all__ = ["BrokerConnection", "BrokerSide", "ClientConnection", "ClientSide"]
+__all__ = [
+    "ANSWERS",
+    "BROKER",
+    "BUDGET",
+    "CONVERTING",
+    "ENDING",
+    "IN_WORDS",
+    "SASL",
+    "TURN",
+    "UNKNOWN",
+    "VALIDATING",
+    "BrokerConnection",
+    "ClientConnection",
+    "Connections",
+]
 
+# ---- why a connection is not read, a bit for each reason -----------------------------------------
+
+BROKER: Final = 1  # the broker does not take what is there
+
+VALIDATING: Final = 2  # enough waits for its verdict, or for its place
+
+ANSWERS: Final = 4  # the client does not take its answers; the broker is not read either
+
+BUDGET: Final = 8  # all sessions together hold too much; the broker is not read either
+
+ENDING: Final = 16
+
+TURN: Final = 32  # requests that have been read wait for their turn on the loop
+
+SASL: Final = 64  # the broker's answer decides how the next bytes are read
+
+UNKNOWN: Final = 128  # nobody knows yet whether brokers authenticate, and the request is large
+
+CONVERTING: Final = 256  # the broker alone is not read: an answer of it is converted
+
+#: The reasons for a client, for the log.
+IN_WORDS: Final = {
+    BROKER: "the broker takes no requests",
+    VALIDATING: "requests wait for their verdict",
+    ANSWERS: "the client takes no answers",
+    BUDGET: "limits.max_bytes_held",
+    ENDING: "the connection ends",
+    TURN: "other clients have their turn",
+    SASL: "the broker's answer to SaslHandshake is awaited",
+    UNKNOWN: "no broker has shown whether clients have to authenticate",
+}
+
+#: Bytes that may wait for a client however many clients there are.
+LEAST_WRITE_BUFFER: Final = 16 << 10
 
 #: Bytes that are written in one turn of the loop.
 LARGEST_WRITE: Final = 4 << 20
@@ -32,7 +81,6 @@ class BrokerSide(Protocol):
     def broker_frames(self, frames: list[memoryview]) -> None: ...
     def broker_full(self) -> None: ...
     def broker_drained(self) -> None: ...
-    def broker_read_again(self, why: int) -> None: ...
     def broker_frame_error(self) -> None: ...
     def broker_lost(self) -> None: ...
     def abort(self, why: str) -> None: ...
@@ -170,13 +218,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.transport.pause_reading()
         self.holds |= why
 
-    def release(self, why: int) -> None:
-        """Take one reason away."""
-        if self.holds & why:
-            self.session.broker_read_again(self.holds & why)
+    def release(self, why: int) -> int:
+        """Take reasons away; return those that stood until now."""
+        stood = self.holds & why
+        if stood:
             self.holds &= ~why
             if not self.holds and self.transport is not None and not self.transport.is_closing():
                 self.transport.resume_reading()
+        return stood
 
     def unwritten(self) -> int:
         """Return the bytes that the broker has not taken."""
@@ -193,14 +242,12 @@ class ClientSide(Protocol):
     def client_full(self) -> None: ...
     def client_drained(self) -> None: ...
     def client_lost(self) -> None: ...
-    def client_held(self, why: int) -> None: ...
-    def client_released(self, why: int) -> None: ...
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     """Frames in and out on the client's side of one session.
 
-    ``holds``  why it is not read: a bit for each reason of the module ``holds``
+    ``holds``  why it is not read: a bit for each reason
     """
 
     __slots__ = ("get_buffer", "holds", "session", "splitter", "transport")
@@ -254,23 +301,138 @@ class ClientConnection(asyncio.BufferedProtocol):
         if transport is not None and not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()
 
-    def hold(self, why: int) -> None:
-        """Stop reading, as long as any reason stands."""
-        if not self.holds:
-            if self.transport is not None and not self.transport.is_closing():
-                self.transport.pause_reading()
-            self.session.client_held(why)
+    def hold(self, why: int) -> bool:
+        """Stop reading, as long as any reason stands; return whether it was read until now."""
+        was_read = not self.holds
         self.holds |= why
+        if was_read and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return was_read
 
-    def release(self, why: int) -> None:
-        """Take one reason away."""
-        if self.holds & why:
-            self.holds &= ~why
-            if not self.holds:
-                if self.transport is not None and not self.transport.is_closing():
-                    self.transport.resume_reading()
-                self.session.client_released(why)
+    def release(self, why: int) -> bool:
+        """Take one reason away; return whether it is read again."""
+        if not self.holds & why:
+            return False
+        self.holds &= ~why
+        if self.holds:
+            return False
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+        return True
 
     def unwritten(self) -> int:
         """Return the bytes that the client has not taken."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+
+class Connections:
+    """Both connections of one session, for what concerns the two of them."""
+
+    __slots__ = ("_write_buffer", "broker", "client", "counted", "task")
+
+    def __init__(self, client: ClientConnection) -> None:
+        self.client = client
+        self.broker: BrokerConnection | None = None  # while it is open
+        # the TLS handshake, or the connection to the broker, while it is under way
+        self.task: asyncio.Task[None] | None = None
+        self.counted = 0  # what the budget has noted outside of blocks; the budget writes it
+        self._write_buffer = 0  # the bound on what waits for the client
+
+    # ---- their lives -----------------------------------------------------------------------------
+
+    @property
+    def are_gone(self) -> bool:
+        """Return whether both have ended, and none is being opened."""
+        return self.client.transport is None and self.broker is None and self.task is None
+
+    def hold_opened(self, broker: BrokerConnection) -> None:
+        """Do not read a broker's that is new as long as its answers would wait."""
+        if why := self.client.holds & (ANSWERS | BUDGET):
+            broker.hold(why)
+
+    def close_broker(self) -> int:
+        """Close the broker's once all is written; return why it was not read until now."""
+        self.cancel_task()
+        if self.broker is None or self.broker.transport is None:
+            return 0
+        # a transport that is not read never sees its end
+        stood = self.broker.release(ANSWERS | BUDGET | TURN | CONVERTING)
+        self.broker.close()
+        return stood
+
+    def abort(self) -> None:
+        """Close both at once."""
+        if self.client.transport is not None:
+            self.client.transport.abort()
+        self.abort_broker()
+        self.cancel_task()
+
+    def abort_broker(self) -> None:
+        """Close the broker's at once."""
+        if self.broker is not None and self.broker.transport is not None:
+            self.broker.transport.abort()
+
+    def cancel_task(self) -> None:
+        """End the TLS handshake, or do not connect to the broker."""
+        task, self.task = self.task, None
+        if task is not None:
+            task.cancel()
+
+    # ---- bounds ----------------------------------------------------------------------------------
+
+    def bound(self, limits: Limits, before: Limits) -> None:
+        """Hold both to these limits."""
+        transport = self.client.transport
+        if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
+            keep_alive(transport, limits.peer_timeout_s, bound_unacknowledged=False)
+        if self.broker is not None:
+            self.broker.bound(limits)
+
+    def bound_writes(self, limits: Limits, held_limit: int, connections: int) -> None:
+        """Bound what waits for the client: less, the more clients there are.
+
+        ``held_limit``  bytes that all sessions may hold
+        """
+        limit = max(LEAST_WRITE_BUFFER, held_limit // 16 // max(1, connections))
+        limit = min(limits.write_buffer, limit)
+        if limit != self._write_buffer and self.client.transport is not None:
+            self._write_buffer = limit
+            self.client.transport.set_write_buffer_limits(limit)
+
+    # ---- what they hold --------------------------------------------------------------------------
+
+    def is_read(self) -> bool:
+        """Return whether only the budget or the client keeps its request from growing."""
+        return not self.client.holds & ~(BUDGET | ANSWERS)
+
+    def partial_bytes(self) -> int:
+        """Return what has come of the client's unfinished request."""
+        return self.client.splitter.buffered
+
+    def answer_bytes(self) -> int:
+        """Return what has come of an answer that must be whole, if only the budget holds it up."""
+        broker = self.broker
+        return 0 if broker is None or broker.holds & ~BUDGET else broker.splitter.buffered
+
+    def unwritten(self) -> int:
+        """Return the bytes of answers that the client has not taken."""
+        return self.client.unwritten()
+
+    def unread(self) -> int:
+        """Return what the client has sent and nobody has read; -1 where that is not known."""
+        return unread(self.client.transport)
+
+    def partial_held(self) -> int:
+        """Return the memory of an unfinished request, and of an answer that must be whole."""
+        held, broker = self.client.splitter.held_bytes, self.broker
+        return held if broker is None else held + broker.splitter.held_bytes
+
+    def partial_size(self) -> int:
+        """Return the larger size that an unfinished request or answer states; 0: not known yet."""
+        size, broker = self.client.splitter.partial_size, self.broker
+        return max(size, broker.splitter.partial_size) if self.answer_bytes() and broker else size
+
+    def held(self) -> int:
+        """Return the memory of frames in part, and of what waits to be written."""
+        held = self.partial_held() + self.client.unwritten()
+        return held if self.broker is None else held + self.broker.unwritten()

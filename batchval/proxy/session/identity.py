@@ -13,9 +13,9 @@ from typing import Protocol
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.session.connection_log import Connection, ConnectionLog
+from batchval.proxy.session.connections import UNKNOWN
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.session.fast_path import Routes
-from batchval.proxy.session.holding import UNKNOWN
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import Event
@@ -64,6 +64,8 @@ class Identified(Connection, Protocol):
 
     @property
     def proxy(self) -> Knowing: ...
+    def hold(self, why: int) -> None: ...
+    def release(self, why: int) -> None: ...
     def end_when_taken(self, why: str, detail: str = "") -> None: ...
 
 
@@ -96,11 +98,11 @@ class Identity:
             self.authenticate()
         elif requires is None:
             if is_large:
-                session.client.hold(UNKNOWN)
+                session.hold(UNKNOWN)
         else:
             session.authenticated = session.is_unknown = False
             session.client.splitter.max_frame_bytes = self.most_of_frame()
-            session.client.release(UNKNOWN)
+            session.release(UNKNOWN)
             if is_large:
                 size = session.client.splitter.partial_size
                 session.end_when_taken(
@@ -112,7 +114,7 @@ class Identity:
         session = self._session
         session.authenticated = True
         session.is_unknown = session.sasl.is_open = False
-        session.client.release(UNKNOWN)
+        session.release(UNKNOWN)
         session.client.splitter.max_frame_bytes = self.most_of_frame()
         if session.guarded:
             self.follow_deny_list()

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 from batchval.proxy.session import handlers
 from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.budget import Budget
-from batchval.proxy.session.holding import Holding
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.pending import Item, Queue
 from batchval.proxy.session.session_states import State
@@ -36,7 +35,6 @@ class Sending(Queue, Protocol):
     lifetime: Lifetime
     budget: Budget
     answering: Answering
-    holding: Holding
     untaken: list[memoryview]
 
     def bound_waiting(self) -> None: ...
@@ -44,6 +42,7 @@ class Sending(Queue, Protocol):
     def send(self, out: list[bytes | memoryview]) -> None: ...
     def drop_jobs(self) -> None: ...
     def close_if_done(self) -> None: ...
+    def count_held(self) -> None: ...
 
 
 class Outbox(deque[Item]):
@@ -91,7 +90,7 @@ class Outbox(deque[Item]):
             session.send(out)
         session.answering.write_ready()
         session.read_if_bounded()
-        session.holding.look()
+        session.count_held()
         session.close_if_done()
 
     def _send_first(self, out: list[bytes | memoryview]) -> None:

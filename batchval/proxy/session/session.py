@@ -12,9 +12,8 @@ they are written.
     outbox          requests that cannot go on yet
     answering       the queue of answers
     identity        who the client is, and what follows from that
-    holding         what the session holds in memory, and why its client is not read
+    connections     both connections: why each is not read, and what it holds
     lifetime        the states, the reason to end, and the deadlines
-    closing         the connection to the broker until it is open
 """
 
 from __future__ import annotations
@@ -31,19 +30,15 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, allocated
 from batchval.protocol.old_versions import Raised
-from batchval.proxy.cluster.listeners import Listener, Listeners
+from batchval.proxy.cluster.listeners import Listener, Listeners, UnknownBrokerError
 from batchval.proxy.kit.end_reasons import CLIENT
 from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session import handlers
 from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.budget import TURN_S, Budget
-from batchval.proxy.session.closing import Connecting, Connector
 from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
-from batchval.proxy.session.connections import BrokerConnection, ClientConnection
-from batchval.proxy.session.denying import refuse_denied
-from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.session.holding import (
+from batchval.proxy.session.connections import (
     ANSWERS,
     BROKER,
     BUDGET,
@@ -54,8 +49,12 @@ from batchval.proxy.session.holding import (
     TURN,
     UNKNOWN,
     VALIDATING,
-    Holding,
+    BrokerConnection,
+    ClientConnection,
+    Connections,
 )
+from batchval.proxy.session.denying import refuse_denied
+from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.session.identity import Identity, Knowing
 from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.old_fetches import OldFetches
@@ -66,7 +65,7 @@ from batchval.proxy.session.session_states import Event, State
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, Limits
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.watch.clients import ClientTable, SeenClient, is_turned_away
-from batchval.proxy.watch.durations import clock_ns
+from batchval.proxy.watch.durations import Traffic, clock_ns
 from batchval.proxy.watch.senders import SenderTable, Share
 
 __all__ = ["Owner", "Session"]
@@ -81,7 +80,7 @@ _unpack_header = _HEADER.unpack_from
 _pack_int = struct.Struct(">i").pack_into
 
 
-class Owner(Surroundings, Connector, Knowing, Protocol):
+class Owner(Surroundings, Knowing, Protocol):
     """The part of a listener that its sessions use, with the objects that all listeners share."""
 
     counters: Counters
@@ -97,6 +96,10 @@ class Owner(Surroundings, Connector, Knowing, Protocol):
     fast_routes: Routes
     raised: Mapping[int, Raised]
 
+    async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
+    def upstream_failed(self) -> None: ...
+    def traffic_of(self, listener: Listener) -> Traffic: ...
+    def closed(self, why: str) -> None: ...
     def admit(self, session: Session) -> bool: ...
     def forget(self, session: Session) -> None: ...
     def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
@@ -125,7 +128,8 @@ class Session:
         self.is_unknown = requires is None  # then large requests wait until that is known
         self.identity = Identity(self)
         self.client = ClientConnection(self, self.identity.most_of_frame(), self.budget.spare)
-        self.broker: BrokerConnection | None = None
+        self.connections = Connections(self.client)
+        self._is_connecting = False  # to its broker, which it does once
         # an int: the answer is passed on, see fast_path.pyx
         self.answers: deque[Answer | int] = deque()
         self.outbox = Outbox(self)
@@ -141,7 +145,6 @@ class Session:
         self.answering = Answering(self, self.answers)
         self._answer = self.answering.take
         self._put_off_ns = 0  # when the first of ``untaken`` came
-        self.holding = Holding(self)
         # bytes of requests in the outbox and unsent, and of requests whose answers are merged
         self.waiting = 0
         self.account = proxy.senders.of(ANONYMOUS, "unknown")  # of its client's sender
@@ -153,10 +156,7 @@ class Session:
         self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
         self.identity.follow_deny_list()
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
-        # the TLS handshake, or the connection to the broker
-        self.task: asyncio.Task[None] | None = None
         self.is_large = False  # its unfinished request
-        self.connecting = Connecting(self)
 
     def renew(self) -> None:
         """Take the listener's options of now. What is being validated stays with its own gate."""
@@ -172,12 +172,8 @@ class Session:
         before, self.limits = self.limits, limits
         self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
         self.old_fetches.bound(limits.max_partitions)
-        transport = self.client.transport
-        if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
-            keep_alive(transport, limits.peer_timeout_s, bound_unacknowledged=False)
-        self.holding.bound_writes()
-        if self.broker is not None:
-            self.broker.bound(limits)
+        self.connections.bound(limits, before)
+        self._bound_writes()
         self.read_if_bounded()
 
     # ---- the client ------------------------------------------------------------------------------
@@ -198,7 +194,7 @@ class Session:
             if (secured := self.proxy.secure(self)) is None:
                 self._client_ready()
             else:
-                self.task = self.proxy.loop.create_task(self._secure(secured))
+                self.connections.task = self.proxy.loop.create_task(self._secure(secured))
         except Exception as error:  # uvloop would close it and never say so
             self._not_served(error)
 
@@ -212,16 +208,16 @@ class Session:
         try:
             transport = await secured
         except NoHandshakeError:
-            self.task = None
+            self.connections.task = None
             self.client_lost()
             return
         except (HandshakeError, asyncio.CancelledError) as error:
-            self.task = None
+            self.connections.task = None
             self.client.transport = None
             self._note_end(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
             self._close_broker()
             return
-        self.task = None
+        self.connections.task = None
         self.client.transport = transport
         try:
             self._client_ready()
@@ -233,7 +229,7 @@ class Session:
         assert transport is not None
         if self.log.is_debug:
             self._log_accepted(transport)
-        self.holding.bound_writes()
+        self._bound_writes()
         # no bound on what it has not acknowledged: consumers may go minutes without reading; see
         # check_time
         keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
@@ -270,14 +266,14 @@ class Session:
             size = self.client.splitter.partial_size
             if size > self.budget.large:
                 self.is_large = True
-                self.budget.begin_large(self.holding, size)
+                self.budget.begin_large(self, size)
             if self.budget.is_turn_long() and not self.client.holds & TURN:
-                self.client.hold(TURN)
+                self.hold(TURN)
                 self.budget.take_turn(self._read_on, self.account.key)
         else:
             if self.is_large:
                 self.is_large = False
-                self.budget.end_large(self.holding)
+                self.budget.end_large(self)
             lifetime.spoke = True
             lifetime.frame_s = 0.0
             lifetime.seen = self.proxy.now
@@ -291,7 +287,7 @@ class Session:
             if lifetime.is_aged and self.is_between_requests():
                 self.end_when_taken("max_age")
         if allocated() > self.budget.blocks_limit:
-            self.holding.look()
+            self.count_held()
 
     def is_between_requests(self) -> bool:
         """Return whether the client is neither in a request nor in a SASL exchange."""
@@ -316,19 +312,15 @@ class Session:
     def client_full(self) -> None:
         """Read neither side: the client does not take its answers."""
         self.seen_client.stalls += 1
-        self.budget.note_full(self.holding, True)
-        self.client.hold(ANSWERS)
-        if self.broker is not None:
-            self.broker.hold(ANSWERS)
-        self.holding.look()
+        self.budget.note_full(self, True)
+        self._hold_both(ANSWERS)
+        self.count_held()
 
     def client_drained(self) -> None:
         """Read both sides again."""
-        self.budget.note_full(self.holding, False)
-        self.client.release(ANSWERS)
-        if self.broker is not None:
-            self.broker.release(ANSWERS)
-        self.holding.look()
+        self.budget.note_full(self, False)
+        self._release_both(ANSWERS)
+        self.count_held()
 
     def client_lost(self) -> None:
         """End the session. The broker still gets the requests that were taken."""
@@ -341,8 +333,8 @@ class Session:
         if not self.is_busy:
             self.answering.clear()
             self.waiting = 0
-        elif self.broker is not None:  # its answers may decide on what waits
-            self.broker.release(ANSWERS)
+        else:  # the broker's answers may decide on what waits
+            self._release_broker(ANSWERS)
         self._close_broker()
 
     # ---- requests --------------------------------------------------------------------------------
@@ -384,7 +376,7 @@ class Session:
         if out:
             self.send(out)
         if len(self.answers) > self.limits.max_waiting:
-            self.client.hold(VALIDATING)
+            self.hold(VALIDATING)
 
     def _take_late(self, frames: list[memoryview]) -> None:
         """Take what comes after the last answer is written: requests without an answer."""
@@ -395,25 +387,25 @@ class Session:
         elif late:
             self._take(late)
         if allocated() > self.budget.blocks_limit:
-            self.holding.look()
+            self.count_held()
 
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
         self.untaken = frames
         self._put_off_ns = self.fast_path.since_ns or clock_ns()
-        self.client.hold(TURN)
+        self.hold(TURN)
         if not self.client.holds & SASL:
             self.budget.take_turn(self._take_rest, self.account.key)
 
     def _read_on(self) -> None:
         """Read the rest of a request that is not whole."""
         if not self.untaken:
-            self.client.release(TURN)
+            self.release(TURN)
 
     def _take_rest(self) -> None:
         frames, self.untaken = self.untaken, []
         since_ns, self._put_off_ns = self._put_off_ns, 0
-        if not frames or (self.lifetime.state is State.CLOSED and self.broker is None):
+        if not frames or (self.lifetime.state is State.CLOSED and self.connections.broker is None):
             return
         self.fast_path.since_ns = since_ns
         try:
@@ -424,7 +416,7 @@ class Session:
             return
         self.fast_path.since_ns = 0
         if not self.untaken:
-            self.client.release(TURN)
+            self.release(TURN)
             if (end := self.lifetime.all_taken()) is not None:
                 self.end(end.why, end.detail)
             self.close_if_done()
@@ -524,7 +516,7 @@ class Session:
         answer.held = held
         self.waiting += held
         self.bound_waiting()
-        self.holding.look()
+        self.count_held()
 
     def let_go(self, answer: Answer) -> None:
         """Stop counting it: the answer has come."""
@@ -542,78 +534,135 @@ class Session:
             and self.waiting + self.answering.made <= MOST_HELD
             and len(self.answers) <= self.limits.max_waiting
         ):
-            self.client.release(VALIDATING)
+            self.release(VALIDATING)
 
     def send(self, out: list[bytes | memoryview]) -> None:
         """Send requests to the broker; connect to it for the first."""
-        if self.broker is not None:
-            self.broker.write(out)
+        if self.connections.broker is not None:
+            self.connections.broker.write(out)
         elif self.lifetime.state is not State.CLOSED:
             self.unsent.extend(out)
             self.waiting += sum(map(len, out))
-            self.client.hold(BROKER)
-            self.connecting.begin()
+            self.hold(BROKER)
+            self._connect_later()
 
     # ---- the broker ------------------------------------------------------------------------------
 
+    def _connect_later(self) -> None:
+        """Connect in a later turn of the loop: one session in each turn does."""
+        if not self._is_connecting and self.connections.broker is None:
+            self._is_connecting = True
+            # the turn keeps the session, which may be gone by then
+            self.budget.take_turn(self._start_connecting, self.account.key)
+
+    def _start_connecting(self) -> None:
+        if self.lifetime.state is State.CLOSED:
+            self._is_connecting = False
+            self.forget_if_gone()
+        else:
+            self.connections.task = self.proxy.loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        """Open the connection, and send what has come meanwhile."""
+        connections = self.connections
+        broker = BrokerConnection(self, self.limits, self.budget.spare)
+        try:
+            await self.proxy.connect(self.listener, broker)
+        except UnknownBrokerError as error:
+            connections.task = None
+            self.abort("broker_unknown", str(error))
+        except (OSError, TimeoutError) as error:
+            self.proxy.upstream_failed()
+            connections.task = None
+            self.abort("upstream_unreachable", str(error))
+        except asyncio.CancelledError:
+            if broker.transport is not None:
+                broker.transport.abort()
+            raise
+        else:
+            connections.task = None
+            self._broker_opened(broker)
+        finally:
+            connections.task = None
+            if connections.broker is not broker:
+                # uvloop may have closed it when this was cancelled, without a call of the protocol
+                broker.transport = None
+
+    def _broker_opened(self, broker: BrokerConnection) -> None:
+        self.connections.broker = broker
+        # its broker may be known only now
+        self.fast_path.measure(self.proxy.traffic_of(self.listener))
+        if self.log.is_debug:
+            self.log.debug(
+                self,
+                "broker connected",
+                broker=self.listener.node_id,
+                broker_address=broker.address,
+            )
+        if broker.limits is not self.limits:
+            broker.bound(self.limits)
+        self.lifetime.move(Event.CONNECTED)
+        if self.authenticated:
+            self.lifetime.move(Event.AUTHENTICATED)
+        unsent, self.unsent = self.unsent, []
+        self.release(BROKER)  # the broker may be full again at once
+        if unsent:
+            self.waiting -= sum(map(len, unsent))
+            broker.write(unsent)
+        self.read_if_bounded()
+        if self.lifetime.state >= State.DRAINING:
+            self.close_if_done()
+        self.connections.hold_opened(broker)
+
     def wait_for_handshake(self) -> None:
         """Take no more requests until SaslHandshake 0 is answered: tokens may come next."""
-        self.client.hold(SASL)
+        self.hold(SASL)
 
     def handshake_answered(self) -> None:
         """Take what has come meanwhile."""
-        self.client.release(SASL)
+        self.release(SASL)
         if self.untaken:
             self.budget.take_turn(self._take_rest, self.account.key)
 
-    def broker_read_again(self, why: int) -> None:
-        """Measure no answer that may have waited because the broker was not read."""
-        if why & ANSWERS:
-            self.fast_path.forget(True)
-        elif why & (BUDGET | CONVERTING):
-            self.fast_path.forget(False)
-
     def broker_full(self) -> None:
         """Do not read the client: the broker does not take its requests."""
-        self.client.hold(BROKER)
-        self.holding.look()
+        self.hold(BROKER)
+        self.count_held()
 
     def broker_drained(self) -> None:
         """Read the client again."""
-        self.client.release(BROKER)
-        self.holding.look()
+        self.release(BROKER)
+        self.count_held()
 
     def _read_broker_later(self) -> None:
         """Read the rest of a large answer in a later turn of the loop."""
-        if self.broker is not None and not self.broker.holds & TURN:
-            self.broker.hold(TURN)
+        if self.connections.broker is not None and not self.connections.broker.holds & TURN:
+            self.connections.broker.hold(TURN)
             self.budget.take_turn(self._read_broker_on, self.account.key)
 
     def _read_broker_on(self) -> None:
-        if self.broker is not None:
-            self.broker.release(TURN)
+        self._release_broker(TURN)
 
     def broker_frame_error(self) -> None:
         """Leave the broker, whose next frame nobody can find; the client still gets what came."""
         if self._note_end("upstream_frame"):
-            self.client.hold(ENDING)
-        if self.broker is not None and self.broker.transport is not None:
-            self.broker.transport.abort()
+            self.hold(ENDING)
+        self.connections.abort_broker()
 
     def broker_lost(self) -> None:
         """Close the session; the client still gets what the broker has answered."""
-        if self.broker is not None:
-            self.broker.splitter.clear()
+        if self.connections.broker is not None:
+            self.connections.broker.splitter.clear()
         if self.lifetime.reason is None:
             self._note_end(*self._why_broker_lost(), Event.CLOSE)
-        self.broker = None
+        self.connections.broker = None
         self.drop_requests()
         self._close("upstream_lost")
         self.forget_if_gone()
 
     def _why_broker_lost(self) -> tuple[str, str, Request | None]:
         """Return why the broker ended the connection, a detail, and the request that caused it."""
-        problem = "" if self.broker is None else self.broker.problem
+        problem = "" if self.connections.broker is None else self.connections.broker.problem
         self.sasl.broker_left()
         if self.sasl.failure:
             return "authentication_failed", self.sasl.failure, None
@@ -637,7 +686,7 @@ class Session:
         if self.client.holds & VALIDATING:
             self.read_if_bounded()
         if allocated() > self.budget.blocks_limit:
-            self.holding.look()
+            self.count_held()
         if self.lifetime.state >= State.DRAINING:
             self.close_if_done()
 
@@ -645,17 +694,17 @@ class Session:
         """Convert an answer in a thread; the broker is not read meanwhile."""
         self.waiting += lowering.held
         self.answering.convert(lowering)
-        if self.broker is not None:
-            self.broker.hold(CONVERTING)
+        if self.connections.broker is not None:
+            self.connections.broker.hold(CONVERTING)
         self.proxy.validation.put(lowering)
-        self.holding.look()
+        self.count_held()
 
     def conversion_grew(self, lowering: Lowering, held: int) -> None:
         """Note what a conversion holds now."""
         if self.answering.converting is lowering:
             self.waiting += held - lowering.held
             lowering.held = held
-            self.holding.look()
+            self.count_held()
 
     def converted(self, lowering: Lowering, error: BaseException | None) -> None:
         """Pass a converted answer on, and what the broker has answered after it."""
@@ -667,10 +716,10 @@ class Session:
             self.abort("answer_malformed", str(error))
             return
         self.answering.converted(lowering.finish())
-        if self.broker is not None and self.answering.converting is None:
-            self.broker.release(CONVERTING)
+        if self.answering.converting is None:
+            self._release_broker(CONVERTING)
         self.read_if_bounded()
-        self.holding.look()
+        self.count_held()
         if self.lifetime.state >= State.DRAINING:
             self.close_if_done()
 
@@ -678,7 +727,7 @@ class Session:
         """Answer a request that no broker sees, in its place."""
         self.answering.answer_here(answer, ready)
         if self.answering.made:
-            self.holding.look()
+            self.count_held()
             self.bound_waiting()
 
     def fault(self, what: str, error: BaseException | None) -> None:
@@ -698,21 +747,71 @@ class Session:
 
     # ---- how fast it may go ----------------------------------------------------------------------
 
-    def client_held(self, why: int) -> None:
-        """Count and log that the client is not read any more."""
-        self.counters.reading_paused_total += 1
-        if self.log.is_debug:
-            self.log.debug(self, "reading paused", why=IN_WORDS[why])
+    def hold(self, why: int) -> None:
+        """Do not read the client, as long as any reason stands."""
+        if self.client.hold(why):
+            self.counters.reading_paused_total += 1
+            if self.log.is_debug:
+                self.log.debug(self, "reading paused", why=IN_WORDS[why])
 
-    def client_released(self, why: int) -> None:
-        """Log that the client is read again."""
-        if self.log.is_debug:
+    def release(self, why: int) -> None:
+        """Take a reason away, and read the client where none is left."""
+        if self.client.release(why) and self.log.is_debug:
             self.log.debug(self, "reading resumed", why=IN_WORDS[why])
+
+    def _hold_both(self, why: int) -> None:
+        self.hold(why)
+        if self.connections.broker is not None:
+            self.connections.broker.hold(why)
+
+    def _release_both(self, why: int) -> None:
+        self.release(why)
+        self._release_broker(why)
+
+    def _release_broker(self, why: int) -> None:
+        if self.connections.broker is not None:
+            self._measure_again(self.connections.broker.release(why))
+
+    def _measure_again(self, stood: int) -> None:
+        """Measure no answer that may have waited because the broker was not read."""
+        if stood & ANSWERS:
+            self.fast_path.forget(True)
+        elif stood & (BUDGET | CONVERTING):
+            self.fast_path.forget(False)
+
+    # ---- what the budget asks, and what it asks for ----------------------------------------------
+
+    @property
+    def spoke(self) -> bool:
+        """Return whether the client has sent a whole request."""
+        return self.lifetime.spoke
+
+    def held(self) -> int:
+        """Return about how many bytes this session holds: frames in part, and what waits."""
+        return self.connections.held() + self.waiting + self.answering.made
+
+    def pause(self) -> None:
+        """Read neither side: all sessions together hold too much."""
+        self._hold_both(BUDGET)
+
+    def go_on(self) -> None:
+        """Read both sides again."""
+        self._release_both(BUDGET)
+
+    def count_held(self) -> None:
+        """Let the budget count what the session holds, and pause it where that is too much."""
+        self.budget.count(self, self.answering.made)
+        if self.lifetime.state is not State.CLOSED:
+            self.budget.look(self)
+
+    def _bound_writes(self) -> None:
+        opened = self.counters.connections_open
+        self.connections.bound_writes(self.limits, self.budget.limit, opened)
 
     def bound_waiting(self) -> None:
         """Do not read the client while too much of it waits."""
         if self.waiting + self.answering.made > MOST_HELD:
-            self.client.hold(VALIDATING)
+            self.hold(VALIDATING)
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -736,7 +835,7 @@ class Session:
         ``request``  the one that is the cause, if one is
         """
         if self._note_end(why, detail, request):
-            self.client.hold(ENDING)
+            self.hold(ENDING)
             # in a later turn of the loop, which keeps the session until then
             self.proxy.loop.call_soon(self.close_if_done)
 
@@ -768,7 +867,7 @@ class Session:
             if wait_s is not None:
                 self.client.end_writing()
                 self._parting = self.proxy.loop.call_later(wait_s, self._look_parting)
-                self.client.release(ENDING)
+                self.release(ENDING)
             if lifetime.state is State.PARTING:
                 return
         self._close(lifetime.reason)
@@ -796,11 +895,7 @@ class Session:
         if self.is_busy:
             return
         self.lifetime.move(Event.CLOSE)
-        self._cancel_task()
-        if self.broker is not None and self.broker.transport is not None:
-            # a transport that is not read never sees its end
-            self.broker.release(ANSWERS | BUDGET | TURN | CONVERTING)
-            self.broker.close()
+        self._measure_again(self.connections.close_broker())
         self.forget_if_gone()
 
     def abort(self, why: str, detail: str = "") -> None:
@@ -808,21 +903,12 @@ class Session:
         self._note_end(why, detail, event=Event.CLOSE)
         self.drop_requests()
         self.unsent = []
-        if self.client.transport is not None:
-            self.client.transport.abort()
-        if self.broker is not None and self.broker.transport is not None:
-            self.broker.transport.abort()
-        self._cancel_task()
+        self.connections.abort()
         self.forget_if_gone()
-
-    def _cancel_task(self) -> None:
-        task, self.task = self.task, None
-        if task is not None:
-            task.cancel()
 
     def forget_if_gone(self) -> None:
         """Forget and free the session once both of its connections are gone."""
-        if self.client.transport is None and self.broker is None and self.task is None:
+        if self.connections.are_gone:
             self.lifetime.move(Event.CLOSE)
             self.client.splitter.clear()
             self.seen_client.collect()
@@ -843,8 +929,8 @@ class Session:
         self.answering.clear()
         self.fast_path.watch(None)
         weak = weakref.proxy(self)
-        self.client.session = self.answering.session = self.connecting._session = weak
-        self.identity._session = self.outbox._session = self.holding._session = weak
+        self.client.session = self.answering.session = weak
+        self.identity._session = self.outbox._session = weak
         self.seen_client._session = weak
         self.seen_client._named = _unnamed
 
@@ -885,7 +971,7 @@ class Session:
         if end is not None:
             self._carry_out(end)
         if self.client.unwritten():
-            self.holding.bound_writes()
+            self._bound_writes()
 
 
 def _unnamed(client_id: str | None) -> None:

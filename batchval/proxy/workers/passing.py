@@ -76,6 +76,11 @@ class _Passed:
     address: str
     counted: int = 0
 
+    @property
+    def connections(self) -> _Passed:
+        """Return itself: nothing of it is held here."""
+        return self
+
     def release(self) -> None:
         """Note that the client is gone."""
         if self in self.proxy.passed:
