@@ -277,7 +277,7 @@ class RequestVerdict:
     def answer(self, request: ProduceRequestView) -> Chunks:
         """Return the response to a request of which nothing goes on, and that expects one."""
         if self._answer is None:
-            self._answer = refuse(request, [one for one in self.refusals or () if one is not None])
+            self._answer = refuse(request, list(filter(None, self.refusals or ())))
         return self._answer
 
     def forwarded(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
@@ -523,10 +523,12 @@ class Gate:
             verdict.observed = {} if observes is None else _observed(verdicts, keep)
             if not all(keep):
                 verdict.keep = keep
-                verdict.refusals = _with_acks(
-                    request, verdicts.refusals(keep, partial(self.topic_of, request))
-                )
-                verdict.refuses = any(one is not None and one[0] for one in verdict.refusals)
+                refusals = verdicts.refusals(keep, partial(self.topic_of, request))
+                verdict.refusals = _with_acks(request, refusals) if request.is_raised else refusals
+                for refusal in verdict.refusals:  # the first decides, mostly
+                    if refusal is not None and refusal[0]:
+                        verdict.refuses = True
+                        break
                 verdict.any_left = any(keep)
             verdict.untouched = not request.is_raised and verdict.keep is None
         if verdict.any_left:
@@ -581,10 +583,14 @@ class Gate:
         counters.produce_partitions_total += len(verdicts)
         counters.refusals_repeated_total += verdicts.repeated
         refused, observed = _outcomes(broken, verdict.observed)
-        _add(counters.partitions_refused, refused)
-        _add(counters.partitions_observed, observed)
-        _add(counters.partitions_reported, reported)
-        _add(counters.batches_by_path, paths)
+        for counts, more in (
+            (counters.partitions_refused, refused),
+            (counters.partitions_observed, observed),
+            (counters.partitions_reported, reported),
+            (counters.batches_by_path, paths),
+        ):
+            if more:
+                _add(counts, more)
         if verdict.claims is not None:
             counters.claims_tags_added_total += len(verdict.claims) - verdict.claims.count(None)
             counters.claims_tags_dropped_total += request.has_claims
@@ -617,9 +623,11 @@ class Gate:
         """Log each refused, observed or reported partition up to MOST_LINES, then how many more by
         rule.
         """
-        more = {(rule, True): number for rule, number in refused.items()}
-        more |= {(rule, False): number for rule, number in observed.items()}
         listed, count = verdicts.noted(MOST_LINES)
+        more: dict[tuple[str, bool], int] = {}
+        if count > len(listed):
+            more = {(rule, True): number for rule, number in refused.items()}
+            more |= {(rule, False): number for rule, number in observed.items()}
         client_id = request.client_id
         keep = verdict.keep
         for i in listed:
@@ -640,13 +648,12 @@ class Gate:
             )
             self.on_refusal(refusal)
             if rule:
-                more[rule, enforced] -= 1
+                if more:
+                    more[rule, enforced] -= 1
                 if self.quarantine is not None and (enforced or self.quarantine.observed):
                     self.quarantine.take(
                         refusal, request.records(i), _further(request, verdicts, i, facts)
                     )
-        if count == len(listed):
-            return
         for (rule, enforced), number in more.items():
             if number:
                 if self.quarantine is not None and rule and (enforced or self.quarantine.observed):

@@ -83,17 +83,20 @@ cdef inline void breathe(Py_ssize_t i):
             pass
 
 
+#: {number of a rule or an extra: its slug}
+cdef dict SLUGS = {n: by_number(n).slug for n in range(256) if by_number(n) is not None}
+
+
 cdef str slug_of(int rule):
     """Return a rule's name, for counters and log lines."""
     if rule == UNKNOWN_ID:
         return UNKNOWN_TOPIC_ID
-    found = by_number(rule)
-    return "unknown" if found is None else found.slug
+    return <str>SLUGS.get(rule, "unknown")
 
 
 cdef list slugs_of(int reports):
     """Return the names of extras that are only reported."""
-    return [rule.slug for rule in extras_of(reports)]
+    return [rule.slug for rule in extras_of(reports)] if reports else []
 
 
 cdef tuple place_of(const uint8_t *p, Py_ssize_t n, int version):

@@ -101,8 +101,9 @@ class TopicPolicies:
         self.default = default or TopicPolicy()
         self.globs = dict(globs or {})
         self.rules = dict(rules or {})
-        # the cluster's own configs, asked first
-        self.known: Callable[[str], TopicPolicy | None] | None = None
+        self._cluster: Callable[[str], TopicPolicy | None] | None = None
+        # whether one policy holds for every topic: an attribute, since each read of requests asks
+        self.only_one = not self.globs and not self.rules
         self._known = FirstMatch(self.globs.items(), self.default, self.MOST_KNOWN)
         self._rules: FirstMatch[TopicRules | None]
         self._rules = FirstMatch(self.rules.items(), None, self.MOST_KNOWN)
@@ -112,9 +113,14 @@ class TopicPolicies:
         return list(dict.fromkeys((*self._known, *self._rules)))
 
     @property
-    def only_one(self) -> bool:
-        """Return whether one policy holds for every topic."""
-        return not self.globs and self.known is None and not self.rules
+    def known(self) -> Callable[[str], TopicPolicy | None] | None:
+        """Return what knows the cluster's own configs, which are asked first; None: nothing."""
+        return self._cluster
+
+    @known.setter
+    def known(self, cluster: Callable[[str], TopicPolicy | None] | None) -> None:
+        self._cluster = cluster
+        self.only_one = not self.globs and cluster is None and not self.rules
 
     def rules_of(self, topic: str | None) -> TopicRules | None:
         """Return what is asked of the records of a topic; None: nothing."""
