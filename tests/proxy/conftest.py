@@ -40,4 +40,4 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no request wait for its turn only because the machine is busy."""
     monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", 60.0)
     monkeypatch.setattr("batchval.proxy.session.session.TURN_S", 60.0)
-    monkeypatch.setattr("batchval.proxy.session.outbox.SEND_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.requests.SEND_S", 60.0)

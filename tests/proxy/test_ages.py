@@ -14,6 +14,7 @@ class Waiting:
 
     def __init__(self, *requests: object) -> None:
         self.answers = deque(requests)
+        self.requests = self
 
 
 async def turns_of(ages: Ages, connections: list[Waiting]) -> int:

@@ -95,13 +95,13 @@ class Bridge(Rig):
         self.fetch(version, offset, most)
         self.reply(PartitionData(0, high_watermark=100, records=b"".join(batches), **part))
         await until(lambda: len(self.got()) > before)
-        assert self.session.waiting == 0
+        assert self.session.requests.waiting == 0
         return answered(self.got()[-1], version)["t", 0]
 
 
 def kept(rig: Bridge) -> int:
     """Return the bytes that the session keeps for pending answers."""
-    return sum(one.held for one in rig.session.answers if isinstance(one, Answer))
+    return sum(one.held for one in rig.session.requests.answers if isinstance(one, Answer))
 
 
 def list_offsets(correlation_id: int, partitions: int) -> bytes:
@@ -190,8 +190,8 @@ def test_requests_after_a_large_one_wait_for_it() -> None:
         assert [part.fetch_offset for topic in first.topics for part in topic.partitions] == list(
             range(1000)
         )
-        assert rig.session.waiting == kept(rig) > 16 * 1000
-        assert not rig.session.outbox
+        assert rig.session.requests.waiting == kept(rig) > 16 * 1000
+        assert not rig.session.requests.outbox
 
     run(test)
 
@@ -247,7 +247,7 @@ def test_a_large_malformed_request_ends_the_session_after_the_earlier_ones() -> 
         rig.answer(0)
         assert ids(rig.asked(), 4) == [1]
         assert ids(rig.got()) == [1]
-        assert rig.session.waiting == 0
+        assert rig.session.requests.waiting == 0
 
     run(test)
 
@@ -295,11 +295,11 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(
             if rig.session.client.holds & VALIDATING:
                 break
             rig.send(fetch_frame(2, n, wanted) if n % 2 else list_offsets(n, partitions))
-            await until(lambda: not rig.session.outbox)
-            assert rig.session.waiting == kept(rig)
+            await until(lambda: not rig.session.requests.outbox)
+            assert rig.session.requests.waiting == kept(rig)
         assert 3 < n < 50
-        assert most < rig.session.waiting < 2 * most
-        assert rig.session.held() >= rig.session.waiting
+        assert most < rig.session.requests.waiting < 2 * most
+        assert rig.session.held() >= rig.session.requests.waiting
         for frame in rig.asked():
             if struct.unpack_from(">h", frame) == (ApiKey.LIST_OFFSETS,):
                 rig.read(rig.up, offsets_answer(frame))
@@ -313,7 +313,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(
                 )
         await until(lambda: len(rig.got()) == n)
         assert ids(rig.got()) == list(range(n))
-        assert rig.session.waiting == 0
+        assert rig.session.requests.waiting == 0
         assert not rig.session.client.holds & VALIDATING
 
     run(test)
@@ -387,7 +387,7 @@ def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> 
         rig.read(rig.up, first + struct.pack(">ii", 4, 2))
         assert rig.up.holds & CONVERTING
         rig.read(rig.up, third)  # what had been read already
-        assert rig.session.waiting == len(first) + kept(rig)
+        assert rig.session.requests.waiting == len(first) + kept(rig)
         assert rig.session.held() >= len(first)
         await asyncio.sleep(0.05)
         assert rig.got() == []
@@ -395,9 +395,9 @@ def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> 
         await until(lambda: len(rig.got()) == 3)
         assert ids(rig.got()) == [7, 8, 9]
         assert len(messages_in(answered(rig.got()[0], 2)["t", 0].records)) == 3
-        assert rig.session.waiting == 0
+        assert rig.session.requests.waiting == 0
         assert not rig.up.holds & CONVERTING
-        assert not rig.session.answers
+        assert not rig.session.requests.answers
 
     run(test)
 
@@ -408,7 +408,7 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
         rig.fetch(2, 0)
         made = [batch(records(1), base_offset=n) for n in range(500)]
         rig.reply(PartitionData(0, records=b"".join(made)))
-        conversion: Any = rig.session.answering.converting
+        conversion: Any = rig.session.requests.converting
         rig.client_leaves()
         rig.up.connection_lost(None)
         assert conversion.cancelled
@@ -416,7 +416,7 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
         held.set()
         await until(lambda: rig.counters.judging_cpu_seconds_total)
         assert rig.got() == []
-        assert rig.session.answering.converting is None
+        assert rig.session.requests.converting is None
         assert not rig.proxy.connections
 
     run(test)
@@ -434,7 +434,7 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def noted(conversion: Any, size: int) -> None:
             grew(conversion, size)
-            seen.append(rig.session.waiting)
+            seen.append(rig.session.requests.waiting)
 
         rig.session.conversion_grew = noted  # type: ignore[method-assign]
         made = [batch(records(1, value=bytes(100)), base_offset=n) for n in range(20)]
@@ -443,7 +443,7 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(seen) >= 20
         assert seen == sorted(seen)
         assert seen[-1] > seen[0] + 19 * 100
-        assert rig.session.waiting == 0
+        assert rig.session.requests.waiting == 0
 
     run(test)
 
@@ -495,7 +495,7 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
             judging: Any = rig.proxy.validation
             put, judging.put = judging.put, lambda _: None
             rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
-            conversion: Any = rig.session.answering.converting
+            conversion: Any = rig.session.requests.converting
             put(conversion)
             await until(rig.got)
         assert calls == [(False, False), (False, True), (True, False)]
@@ -513,11 +513,11 @@ def test_a_conversion_that_nobody_waits_for_is_freed() -> None:
         rig.fetch(2, 0)
         bomb = batch(records(1, value=bytes(4 << 20)), codec=ZSTD, base_offset=1)
         rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
-        conversion = rig.session.answering.converting
+        conversion = rig.session.requests.converting
         assert conversion is not None
         assert conversion.work()[0] == "heavy"
         conversion.cancel()
-        rig.session.answering.converting = None
+        rig.session.requests.converting = None
         gone = weakref.ref(conversion)
         gc.collect()
         gc.disable()
@@ -536,7 +536,7 @@ def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
         rig.proxy.validation.put = lambda _: None  # type: ignore[method-assign]
         rig.fetch(2, 0)
         rig.reply(PartitionData(0, records=batch(records(1, value=bytes(lowering.HEAVY_BYTES)))))
-        conversion: Any = rig.session.answering.converting
+        conversion: Any = rig.session.requests.converting
         assert conversion.work()[0] == "heavy"
         conversion.heavy = True
         assert conversion.work()[0] == "done"

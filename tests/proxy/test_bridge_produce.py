@@ -299,7 +299,7 @@ def test_answers_keep_the_order_of_requests(upstream: ScriptedBroker) -> None:
             assert found.partitions["a", n].error_code == (CORRUPT_MESSAGE if records is BAD else 0)
         assert proxy.counters.judged_in_threads_total >= 12
         (session,) = proxy.proxy.connections
-        assert (session.waiting, session.answering.made) == (0, 0)
+        assert (session.requests.waiting, session.requests.made) == (0, 0)
     partitions = [request.topic_data[0].partition_data[0].index for request in produced(upstream)]
     assert partitions == [n for n, records in enumerate(sets) if records is not BAD]
 

@@ -362,7 +362,7 @@ async def test_turns_of_the_loop_are_short_however_often_the_client_id_changes()
     side.session.budget.take_turn = lambda *_: None  # type: ignore[method-assign]
     ids = [b"%d" % n for n in range(2_000)]
     side.read(side.session.client, b"".join(asked(FETCH, 12, one) for one in ids))
-    assert side.session.untaken
+    assert side.session.requests.untaken
     assert 0 < len(side.proxy.clients) < 1_000
 
 

@@ -11,6 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -426,19 +427,11 @@ class Described:
 
         self.name, self.opened = "10.0.0.7:1", 0.0
         self.facts = Facts("", self.name, "User:alice", "edge")
-        self.listener = self.fast_path = self.seen_client = self.client = self
-        self.node_id, self.broker, self.answers, self.transport, self.last, self.requests = (
-            3,
-            None,
-            (),
-            None,
-            -1,
-            0,
+        self.listener = self.fast_path = self.client = self.connections = self.requests = self
+        self.node_id, self.broker, self.answers, self.transport, self.last = 3, None, (), None, -1
+        self.seen_client = SimpleNamespace(
+            client_id=client_id, software=Software(), requests=0, collect=lambda: None
         )
-        self.client_id, self.software = client_id, Software()
-
-    def collect(self) -> None:
-        pass
 
     def now(self) -> float:
         return 1.5

@@ -266,7 +266,7 @@ def test_answers_that_are_made_count_as_waiting() -> None:
             for _ in range(400):
                 sock.sendall(large)
         (session,) = proxy.proxy.connections
-        assert session.waiting <= 2 * MOST_HELD
+        assert session.requests.waiting <= 2 * MOST_HELD
         assert session.client.unwritten() <= MOST_HELD
 
 

@@ -54,7 +54,7 @@ def counts(side: Side) -> dict[int, tuple[int, int]]:
 def send(side: Side, data: bytes) -> None:
     """Read requests, also those that wait for another turn of the loop."""
     side.read(side.session.client, data)
-    while side.session.untaken:
+    while side.session.requests.untaken:
         side.session._take_rest()
 
 

@@ -144,7 +144,7 @@ class Side:
             },
             "refusals": self.refusals,
             "ledger": None if ledger is None else ledger.counts("listener x"),
-            "left": len(self.session.answers),
+            "left": len(self.session.requests.answers),
             "requests": requests_of(self.proxy.traffic),
             "measured": measured(
                 self.session.fast_path.take_served(), self.proxy.traffic.of("default", 1)
@@ -235,7 +235,7 @@ async def both_ways(rng: random.Random) -> None:
                 side.read(side.session.client, data[cut:])
         for side in sides:  # what threads validate is settled before the broker answers
             for _ in range(2000):
-                if not side.session.outbox and not side.session.untaken:
+                if not side.session.requests.outbox and not side.session.requests.untaken:
                     break
                 await asyncio.sleep(0.001)
             side.answer(split)
@@ -325,11 +325,11 @@ async def judged(side: Side, frames: list[bytes]) -> None:
     """Read the frames, and wait for what is validated in a thread."""
     side.read(side.session.client, b"".join(frames))
     for _ in range(10_000):
-        if not side.session.outbox and not side.session.untaken:
+        if not side.session.requests.outbox and not side.session.requests.untaken:
             break
         await asyncio.sleep(0.001)
-    assert not side.session.outbox
-    assert not side.session.untaken
+    assert not side.session.requests.outbox
+    assert not side.session.requests.untaken
     side.answer(0)
 
 
@@ -339,7 +339,7 @@ def test_frames_are_what_a_splitter_gives() -> None:
         for frames in ([b"x" * 20], [None], [bytearray(20)]):
             with pytest.raises(TypeError, match="memoryviews"):
                 side.session.fast_path.take(frames, 0, 0, [])  # type: ignore[arg-type]
-            side.session.answers.append(1)
+            side.session.requests.answers.append(1)
             with pytest.raises(TypeError, match="memoryviews"):
                 side.session.fast_path.give(frames, 0, [])  # type: ignore[arg-type]
         side.proxy.validation.stop()

@@ -22,13 +22,12 @@ import pytest
 import trustme
 
 from batchval.proxy.produce.validation_queue import Job, OneSlice
-from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.connections import BrokerConnection, ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import Lifetime
-from batchval.proxy.session.outbox import Outbox
 from batchval.proxy.session.pending import Answer, Item, Lowering
+from batchval.proxy.session.requests import Requests
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.options import Limits
 from batchval.proxy.tls.handshakes import HandshakeError
@@ -52,7 +51,7 @@ from tests.support.proxy import (
 )
 
 KINDS = (
-    *(Session, ClientConnection, BrokerConnection, FastPath, Answering, Outbox, Connections),
+    *(Session, ClientConnection, BrokerConnection, FastPath, Requests, Connections),
     *(Identity, Lifetime, Answer, Item, Job, OneSlice, Lowering),
     HandshakeError,
 )
@@ -518,7 +517,7 @@ def test_a_closed_session_may_still_be_called() -> None:
         rig.keep_turns()
         rig.go.clear()
         rig.send(PRODUCE, REQUEST)
-        item = rig.session.outbox[0]
+        item = rig.session.requests.outbox[0]
         session = rig.session
         session.abort("fault")
         rig.up.connection_lost(None)
@@ -528,8 +527,8 @@ def test_a_closed_session_may_still_be_called() -> None:
         for _ in range(2):
             session.validated(item, None)
             session.validated(item, ZeroDivisionError())
-            session.outbox.put(Item(memoryview(bytearray(REQUEST))))
-            session.outbox._put_off()
+            session.requests.put(Item(memoryview(bytearray(REQUEST))))
+            session.send_ready()
             session._connect_later()
             session.renew()
             session.end("drain")

@@ -55,7 +55,7 @@ def test_options_of_sockets(limits, idle, interval, timeout_ms):
         sock.sendall(other_frame(1))
         read_frame(sock)
         (connection,) = proxy.proxy.connections
-        assert connection.broker is not None
+        assert connection.connections.broker is not None
         both = {
             "TCP_KEEPIDLE": idle,
             "TCP_KEEPINTVL": interval,
@@ -63,7 +63,9 @@ def test_options_of_sockets(limits, idle, interval, timeout_ms):
             "TCP_NODELAY": 1,
             "SO_KEEPALIVE": 1,
         }
-        assert options_of(connection.broker.transport) == both | {"TCP_USER_TIMEOUT": timeout_ms}
+        assert options_of(connection.connections.broker.transport) == both | {
+            "TCP_USER_TIMEOUT": timeout_ms
+        }
         assert options_of(connection.client.transport) == both | {"TCP_USER_TIMEOUT": 0}
 
 

@@ -31,8 +31,8 @@ from batchval.proxy.cluster.listening_sockets import ListeningSockets
 from batchval.proxy.cluster.metadata_client import ClusterView, _BrokersRequest
 from batchval.proxy.cluster.state_file import State
 from batchval.proxy.life import file_limits
-from batchval.proxy.session.answering import MAX_ANSWER, MAX_TOKEN, check_size
 from batchval.proxy.session.pending import Answer
+from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, check_size
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import ClusterNews, Learned

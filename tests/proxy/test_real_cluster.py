@@ -232,8 +232,8 @@ def test_clients_talk_to_the_gate_alone(proxy, broker):
     ours = {
         sock.getsockname()[1]
         for connection in connections
-        if connection.broker and connection.broker.transport
-        for sock in [connection.broker.transport.get_extra_info("socket")]
+        if connection.connections.broker and connection.connections.broker.transport
+        for sock in [connection.connections.broker.transport.get_extra_info("socket")]
     }
     theirs = set()
     with open("/proc/net/tcp") as table:

@@ -13,7 +13,7 @@ from batchval.proxy.tls import handshakes
 from tests.contract.sources import ROOT
 
 #: methods, and a class, whose first argument is a reason
-_ENDS = {"abort", "end", "end_when_taken", "refuse", "_close", "_end", "_note_end", "End"}
+_ENDS = {"abort", "end", "end_when_taken", "refuse", "_close", "_note_end", "End", "AnswerFault"}
 #: functions that return a reason, alone or as the first of a tuple
 _NAMES = {"why"}
 _RETURNS = {"_why_broker_lost", "_why_not"}
@@ -39,9 +39,7 @@ def called(node: ast.Call) -> str:
 def reasons_in(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and called(node) in _ENDS:
-            # answering._end has the answers that still go out first
-            for argument in node.args[: 2 if called(node) == "_end" else 1]:
-                yield from text_of(argument)
+            yield from text_of(node.args[0] if node.args else None)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if node.targets[0].id in _NAMES:
                 yield from text_of(node.value)

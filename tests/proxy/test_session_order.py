@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from batchval.proxy.session.holding import BROKER, SASL, TURN, VALIDATING
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
@@ -87,7 +86,7 @@ class Rig(Side):
 
     async def judged(self) -> None:
         self.go.set()
-        outbox = self.session.outbox
+        outbox = self.session.requests.outbox
         await until(
             lambda: not any(item.waits for item in outbox) and not len(self.proxy.validation)
         )
@@ -116,7 +115,7 @@ def ids(frames: list[bytes], at: int = 0) -> list[int]:
 def test_requests_that_may_go_on_are_sent_in_more_than_one_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.session.outbox.SEND_S", 0.0)
+    monkeypatch.setattr("batchval.proxy.session.requests.SEND_S", 0.0)
 
     async def test() -> None:
         rig = Rig(in_threads=True, threads=1)
@@ -153,7 +152,7 @@ def test_nothing_that_came_after_a_refused_acks_0_goes_on(monkeypatch: pytest.Mo
         after = [other_frame(n, body=b"after") for n in (3, 4, 5)]
         rig.send(other_frame(1), produce_frame(2, ("t", 0, BAD), acks=0), *after)
         rig.turns.pop()()  # takes the next one
-        assert len(rig.session.outbox) == 2
+        assert len(rig.session.requests.outbox) == 2
         await rig.judged()
         await until(lambda: rig.session.lifetime.reason)
         for turn in rig.turns:
@@ -163,7 +162,7 @@ def test_nothing_that_came_after_a_refused_acks_0_goes_on(monkeypatch: pytest.Mo
         assert ids(rig.got()) == [1]
         assert rig.client.closed
         assert rig.session.lifetime.reason == "acks_0_refused"
-        assert rig.session.waiting == 0
+        assert rig.session.requests.waiting == 0
         rig.proxy.validation.stop()
 
     run(test)
@@ -254,7 +253,7 @@ def test_a_client_is_read_on_after_a_large_first_request_without_an_answer() -> 
         await connecting(rig, [produce_frame(1, *parts, acks=0)], lambda broker: rig.broker)
         await until(lambda: len(rig.asked()) == 1)  # it is written in parts
         assert not rig.session.client.holds & VALIDATING
-        assert rig.session.waiting == 0
+        assert rig.session.requests.waiting == 0
         rig.proxy.validation.stop()
 
     run(test)
@@ -272,9 +271,9 @@ def test_what_came_with_acks_0_is_judged_after_its_client_has_left() -> None:
         dropped = [produce_frame(n, ("t", n, GOOD), acks=n % 2) for n in (3, 4)]
         rig.send(*frames, *dropped)
         rig.client_leaves()
-        assert len(rig.session.outbox) == 3
+        assert len(rig.session.requests.outbox) == 3
         await rig.judged()
-        await until(lambda: not rig.session.outbox)
+        await until(lambda: not rig.session.requests.outbox)
         assert rig.asked() == [frame[4:8] + bytes(4) + frame[12:] for frame in frames]
         assert rig.broker.closed
         rig.proxy.validation.stop()
@@ -562,8 +561,8 @@ async def in_turn(rng: random.Random) -> None:
         elif isinstance(wanted, dict):
             is_id = any(isinstance(name, bytes) for name, _ in wanted)
             assert (answer(frame) if is_id else codes(frame)) == wanted
-    assert list(rig.session.answers) == []
-    assert (rig.session.waiting, rig.session.answering.made) == (0, 0)
+    assert list(rig.session.requests.answers) == []
+    assert (rig.session.requests.waiting, rig.session.requests.made) == (0, 0)
     rig.proxy.validation.stop()
 
 

@@ -39,8 +39,9 @@ class Ages:
         for begin in range(0, len(connections), LOOKED_A_TURN):
             for connection in connections[begin : begin + LOOKED_A_TURN]:
                 known = before.pop(connection, None)
-                if connection.answers:
-                    first = connection.answers[0]
+                answers = connection.requests.answers
+                if answers:
+                    first = answers[0]
                     if known is None or known[0] is not first:
                         known = first, now
                     self._first[connection] = known
@@ -78,7 +79,7 @@ class Pages:
     def _families(self) -> Iterator[Family]:
         """Yield the metrics of the gate itself, and of what a reload may replace."""
         gate = self.gate
-        waiting = sum(len(one.answers) for one in self.sessions())
+        waiting = sum(len(one.requests.answers) for one in self.sessions())
         yield single("gauge", "requests_in_flight", "Requests that await an answer.", waiting)
         text = "Seconds that the oldest request has waited."
         yield single("gauge", "oldest_request_age_seconds", text, self.oldest.oldest_s, "max")

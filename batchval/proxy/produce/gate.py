@@ -518,7 +518,9 @@ class Gate:
         """Note what follows from the verdicts for each partition."""
         if request.is_raised or not self.observe.everything:
             # what cannot be converted cannot go on, whatever is observed
-            observes = self._observed_in(request, verdict)
+            observes = None
+            if self.observe.everything or self.observe.rules:
+                observes = self._observed_in(request, verdict)
             keep = verdicts.keep(observes)
             verdict.observed = {} if observes is None else _observed(verdicts, keep)
             if not all(keep):
@@ -569,10 +571,13 @@ class Gate:
         has_tags = request.api_version >= _TAGS_FROM
         return verdicts.outgoing(self.validator, self.claims_out, verdict.keep, has_tags)
 
-    def settle(self, request: ProduceRequestView, verdict: RequestVerdict, facts: Facts) -> None:
+    def settle(
+        self, request: ProduceRequestView, verdict: RequestVerdict, facts: Facts
+    ) -> Chunks | None:
         """Count, log and note in the ledger what follows from the verdicts.
 
-        Then ``verdict`` says what goes on.
+        Then ``verdict`` says what goes on. Returns the answer where nothing does, to a request that
+        expects one; else None.
         """
         verdicts = verdict.verdicts
         assert verdicts is not None
@@ -610,6 +615,9 @@ class Gate:
                 trust.noted(what, number, verdict.now_ms)
         if broken or reported:
             self._log(request, verdict, verdicts, facts, refused, observed)
+        if verdict.any_left or not request.expects_response:
+            return None
+        return verdict.answer(request)
 
     def _log(
         self,

@@ -70,6 +70,8 @@ cdef class Verdicts:
     cdef Py_ssize_t heavy_row  # -1, or the one that decompresses to more than heavy_limit
     cdef uint64_t heavy_limit
     cdef Py_ssize_t failed_at
+    cdef Py_ssize_t reason_at  # the partition of ``reason_text``, -1: none
+    cdef object reason_text
     cdef int64_t now_ms
     cdef list validators
     # new claims state the ids of values, where a topic has a rule for them

@@ -155,7 +155,7 @@ cdef class Verdicts:
             raise TypeError("verdicts are made once")
         self.request = request
         self.now_ms = now_ms
-        self.failed_at = -1
+        self.failed_at = self.reason_at = -1
         self.heavy_row = -1
         self.goes_on = goes_on
         self.converts = request.api_version < OLDEST_OF_KAFKA_4
@@ -801,6 +801,8 @@ cdef class Verdicts:
             return self.own[i][2]
         if i in self.broken:
             return self.broken[i][1]
+        if i == self.reason_at:
+            return self.reason_text
         text = sentence(row.reason, row.record, row.a, row.b) or by_number(row.rule).summary
         if self.failed_at >= 0 and i != self.failed_at:
             return f"partition {self.failed_at} fails the whole request: {text}"
@@ -887,6 +889,7 @@ cdef class Verdicts:
                 text = rejection(errors, row.errors_seen, row.error_code == INVALID_TIMESTAMP)
             else:
                 text = self.reason(i)
+                self.reason_at, self.reason_text = i, text  # a log line has it, too
             if row.errors_seen > row.errors_count:
                 more = row.errors_seen - row.errors_count
                 text = f"{text}; {more} more of the record errors are not listed"

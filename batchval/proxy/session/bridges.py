@@ -62,14 +62,14 @@ def take(
     if len(frame) <= INLINE:
         raised = work.raised()
         for question, asked in work.questions:
-            session.forward(question, asked, out, is_own=True)
-        session.forward(raised, answer, out)
+            session.requests.forward(question, asked, out, is_own=True)
+        session.requests.forward(raised, answer, out)
         work.keep()
         return
-    session.place(answer)
+    session.requests.place(answer)
     work.item = Item(frame, answer, waits=True)
     work.item.work = work
-    session.outbox.put(work.item)
+    session.requests.put(work.item)
     session.proxy.validation.put(work)
 
 
@@ -103,23 +103,16 @@ class _Raising(OneSlice):
         if self.cancelled:
             return
         if error is not None:
-            session.outbox.drop_from(item)
+            session.drop_from(item)
             if isinstance(error, ProtocolError):
                 session.end("request_malformed", str(error))
             else:
                 session.proxy.log_error("a request could not be raised to a newer version", error)
                 session.abort("fault")
             return
-        at, place = session.outbox.index(item), session.answers.index(self.answer)
-        for question, asked in reversed(self.questions):
-            session.outbox.insert(at, Item(question, asked))
-            session.answers.insert(place, asked)
-            session.waiting += len(question)
-        session.waiting += len(self._raised) - len(item.frame)
-        item.frame = self._raised
-        item.waits = False
+        session.requests.take_raised(item, self._raised, self.questions)
         self.keep()
-        session.outbox.send_ready()
+        session.send_ready()
 
     def keep(self) -> None:
         """Count what the session keeps until the answer comes."""
@@ -190,7 +183,7 @@ def _note_offsets(
 
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
     is_small = max(len(frame), answer.held) <= INLINE
-    session.let_go(answer)
+    session.requests.let_go(answer)
     lowering = _Lowering(session, answer, frame)
     if is_small:
         return lowering.lowered()
@@ -199,7 +192,7 @@ def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
 
 
 def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
-    session.let_go(answer)
+    session.requests.let_go(answer)
     conversion = FetchConversion(session, answer, frame)
     if len(frame) <= INLINE and answer.facts.held <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
         conversion.work()

@@ -48,6 +48,13 @@ Request = tuple[int, int]
 log = logging.getLogger("batchval.proxy")
 
 
+class Awaiting(Protocol):
+    """The requests of a session: ``requests.Requests``."""
+
+    @property
+    def answers(self) -> deque[Any]: ...
+
+
 class Connection(Protocol):
     """The part of a session that a log line describes.
 
@@ -60,7 +67,9 @@ class Connection(Protocol):
     facts: Facts
     client: ClientConnection
     connections: Connections
-    answers: deque[Any]
+
+    @property
+    def requests(self) -> Awaiting: ...
 
     @property
     def listener(self) -> Listener: ...
@@ -226,8 +235,8 @@ def _facts(session: Connection, request: Request | None) -> dict[str, object]:
 
 def _last_request(session: Connection) -> Request:
     """Return the oldest request that awaits its answer, else the last one; key -1: not known."""
-    if session.answers:
-        _, key, version = facts_of(session.answers[0])
+    if session.requests.answers:
+        _, key, version = facts_of(session.requests.answers[0])
         if key >= 0:
             return key, version
     last = session.fast_path.last

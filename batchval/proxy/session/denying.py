@@ -126,7 +126,7 @@ def refuse_denied(
     if deny_list.denies(frame, key, None) is None:
         return False
     is_asked = any(
-        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers
+        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.requests.answers
     )
     if is_asked or not session.authenticated:
         session.end("denied_early")
@@ -142,13 +142,13 @@ def refuse_denied(
     work = _Denying(session, frame, answer, f"{name} between brokers" if is_part else name)
     if len(frame) <= INLINE or not reads_request(key):
         ready = work.made()
-        session.place(answer)
+        session.requests.place(answer)
         session.answer_here(answer, ready)
     else:
-        session.place(answer)
+        session.requests.place(answer)
         session.keep(answer, GROWTH * len(frame))
         work.item.work = work
-        session.outbox.put(work.item)
+        session.requests.put(work.item)
         session.proxy.validation.put(work)
     return True
 
@@ -200,13 +200,13 @@ class _Denying(OneSlice):
         ready, self._ready = self._ready, []
         if self.cancelled:
             return
-        session.let_go(self.answer)
+        session.requests.let_go(self.answer)
         if error is None:
             item.waits = False
             session.answer_here(self.answer, ready)
-            session.outbox.send_ready()
+            session.send_ready()
             return
-        session.outbox.drop_from(item)
+        session.drop_from(item)
         if isinstance(error, ProtocolError):
             session.end("request_malformed")
         else:

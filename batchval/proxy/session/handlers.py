@@ -131,7 +131,7 @@ def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> 
 def _plain(
     session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
 ) -> None:
-    session.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
+    session.requests.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
 
 
 def _pass_on(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
@@ -152,7 +152,7 @@ def is_rewritten(answer: Answer) -> bool:
 def _addresses(
     session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
 ) -> None:
-    session.forward(frame, Answer(correlation_id, key, version, rewrite), out)
+    session.requests.forward(frame, Answer(correlation_id, key, version, rewrite), out)
 
 
 def rewrite(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
@@ -177,7 +177,7 @@ def _metadata(
 ) -> None:
     if _is_own(session, frame):
         return
-    session.forward(frame, Answer(correlation_id, key, version, _learn_topics), out)
+    session.requests.forward(frame, Answer(correlation_id, key, version, _learn_topics), out)
 
 
 def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
@@ -201,7 +201,7 @@ def _versions(
     if _is_own(session, frame):
         return
     session.identity.introduce(frame, version)
-    session.forward(frame, Answer(correlation_id, key, version, _intersect), out)
+    session.requests.forward(frame, Answer(correlation_id, key, version, _intersect), out)
 
 
 def _intersect(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
@@ -224,7 +224,7 @@ def answer_versions(session: Queue, correlation_id: int) -> None:
     keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
     answer = Answer(correlation_id, ApiKey.API_VERSIONS, 0, None)
     response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
-    session.place(answer)
+    session.requests.place(answer)
     session.answer_here(answer, response.encode(correlation_id, 0))
 
 
@@ -239,7 +239,7 @@ def _handshake(
     if version == 0 and request.mechanism not in TOKENS:
         answer = Answer(correlation_id, key, version, None)
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
-        session.place(answer)
+        session.requests.place(answer)
         session.answer_here(answer, response.encode(correlation_id, version))
         session.end(
             "sasl_mechanism",
@@ -248,7 +248,7 @@ def _handshake(
         return
     session.sasl.begin(request.mechanism)
     session.identity.authentication_begins()
-    session.forward(frame, Answer(correlation_id, key, version, _shaken), out)
+    session.requests.forward(frame, Answer(correlation_id, key, version, _shaken), out)
     if version == 0:
         session.wait_for_handshake()
 
@@ -269,9 +269,9 @@ def token(session: Queue, frame: memoryview, out: Out) -> None:
     """Pass a token of SaslHandshake 0 on: no header, no correlation id."""
     answer = Answer(0, -1, 0, _token_answered)
     answer.facts = session.sasl.client_token(frame[4:])
-    session.place(answer)
-    if session.outbox:
-        session.outbox.put(Item(frame, answer))
+    session.requests.place(answer)
+    if session.requests.outbox:
+        session.requests.put(Item(frame, answer))
     else:
         out.append(frame)
 
@@ -288,7 +288,7 @@ def _authenticate(
     _, request = SaslAuthenticateRequest.parse(frame[4:])
     answer = Answer(correlation_id, key, version, _authenticated)
     answer.facts = session.sasl.client_token(memoryview(request.auth_bytes))
-    session.forward(frame, answer, out)
+    session.requests.forward(frame, answer, out)
 
 
 def _authenticated(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
@@ -326,18 +326,23 @@ def produce(
     session.counters.produce_requests_total += 1
     answer = None
     if request.expects_response:
-        respond = _lower if version < OLDEST_PRODUCE else _respond_of(ApiKey.PRODUCE, version)
+        respond: Respond = _lower
+        if version >= OLDEST_PRODUCE:
+            respond = rewrite if may_hold_addresses(ApiKey.PRODUCE, version) else _pass_on
         answer = Answer(correlation_id, ApiKey.PRODUCE, version, respond)
-    question = _question(session, request)
+    question = None
+    if version >= _TOPIC_IDS_FROM or not session.authenticated:
+        question = _question(session, request)
     if question is not None:
         item = Item(frame, answer, request, waits=True)
         asked = Answer(0, ApiKey.METADATA, question.api_version, partial(_question_answered, item))
         pieces = question.encode(0, _CLIENT_ID)
-        session.forward(memoryview(bytearray(b"".join(pieces))), asked, out, is_own=True)
-    if answer is not None:
-        session.place(answer)
+        session.requests.forward(memoryview(bytearray(b"".join(pieces))), asked, out, is_own=True)
+    if answer is not None:  # as ``Requests.place``
+        answer.taken_ns = session.requests.fast_path.taken_ns
+        session.requests.answers.append(answer)
     if question is not None:
-        session.outbox.put(item)
+        session.requests.put(item)
         return
     verdict = session.gate.validate(
         request,
@@ -348,11 +353,11 @@ def produce(
         account=session.account,
         share=session.share,
     )
-    if verdict.done and not session.outbox:
+    if verdict.done and not session.requests.outbox:
         forward_validated(session, frame, answer, request, verdict, out)
         return
     item = Item(frame, answer, request, verdict, waits=not verdict.done)
-    session.outbox.put(item)
+    session.requests.put(item)
     if item.waits:
         session.proxy.validation.submit(session, item, request, verdict)
 
@@ -387,7 +392,7 @@ def _question_answered(item: Item, session: Queue, answer: Answer, frame: memory
 
 
 def _validate_item(session: Queue, item: Item) -> None:
-    if item not in session.outbox or item.request is None:
+    if item not in session.requests.outbox or item.request is None:
         return  # the session has ended meanwhile
     item.verdict = session.gate.validate(
         item.request,
@@ -399,7 +404,7 @@ def _validate_item(session: Queue, item: Item) -> None:
     )
     if item.verdict.done:
         item.waits = False
-        session.outbox.send_ready()
+        session.send_ready()
     else:
         session.proxy.validation.submit(session, item, item.request, item.verdict)
 
@@ -411,47 +416,42 @@ def forward_validated(
     request: ProduceRequestView,
     verdict: RequestVerdict,
     out: Out,
-) -> None:
-    """Send on what passes, and remember what the answer must say of the rest."""
-    verdict.gate.settle(request, verdict, session.facts)
+) -> bool:
+    """Send on what passes, and remember what the answer must say of the rest.
+
+    Returns whether the session ends, as a broker's does: a request without an answer was refused.
+    """
+    ready = verdict.gate.settle(request, verdict, session.facts)
     if not verdict.any_left:
-        _answer_here(session, answer, request, verdict)
-        return
+        if answer is None or ready is None:
+            return verdict.refuses and session.end("acks_0_refused")
+        session.counters.requests_answered_here_total += 1
+        # straight into its place: the session writes it after this request
+        answer.respond, answer.ready, answer.held = None, ready, sum(map(len, ready))
+        session.requests.made += answer.held
+        return False
     if (
         verdict.refusals is not None
         and request.size > MOST_MERGED
         and request.size_without_records > MOST_MERGED
     ):
         session.abort("request_names")  # no topic has names that long
-        return
-    wire_id = 0 if answer is None else session.next_id(answer)
+        return False
+    wire_id = 0 if answer is None else session.requests.next_id(answer)
     if verdict.untouched:
         _pack_int(frame, _CORRELATION_ID, wire_id)
         out.append(frame)
-        return
+        return False
     session.counters.requests_rewritten_total += 1
     out.extend(verdict.forwarded(request, wire_id))
     if verdict.refusals is None:
-        return
+        return False
     if answer is None:
-        if verdict.refuses:
-            session.end("acks_0_refused")
-        return
+        return verdict.refuses and session.end("acks_0_refused")
     answer.respond = _merge
     answer.facts = request, verdict.refusals
-    answer.held = len(frame)
-    session.waiting += answer.held
-
-
-def _answer_here(
-    session: Queue, answer: Answer | None, request: ProduceRequestView, verdict: RequestVerdict
-) -> None:
-    if answer is None:
-        if verdict.refuses:
-            session.end("acks_0_refused")
-        return
-    session.counters.requests_answered_here_total += 1
-    session.answer_here(answer, verdict.answer(request))
+    session.requests.keep(answer, len(frame))
+    return False
 
 
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
@@ -463,7 +463,7 @@ def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     """Return the broker's answer with what was refused here."""
     request, refusals = answer.facts
-    session.waiting -= answer.held
+    session.requests.let_go(answer)
     response = ProduceResponseView(frame[4:], request.written_version)
     merged = merge(request, refusals, response, correlation_id=answer.correlation_id)
     if not may_hold_addresses(ApiKey.PRODUCE, answer.version):

@@ -9,8 +9,7 @@ are sent as they were received: a slice of the buffer that they were read into, 
 they are written.
 
     handlers        what is done with the requests and answers of an API
-    outbox          requests that cannot go on yet
-    answering       the queue of answers
+    requests        requests that cannot go on yet, and the queue of answers
     identity        who the client is, and what follows from that
     connections     both connections: why each is not read, and what it holds
     lifetime        the states, the reason to end, and the deadlines
@@ -26,8 +25,8 @@ from collections import deque
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
 
-from batchval.protocol.apis import ApiKey
-from batchval.protocol.errors import ProtocolError
+from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.frames import FrameError, allocated
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.cluster.listeners import Listener, Listeners, UnknownBrokerError
@@ -35,7 +34,6 @@ from batchval.proxy.kit.end_reasons import CLIENT
 from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session import handlers
-from batchval.proxy.session.answering import Answering
 from batchval.proxy.session.budget import TURN_S, Budget
 from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.session.connections import (
@@ -58,13 +56,13 @@ from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.session.identity import Identity, Knowing
 from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.old_fetches import OldFetches
-from batchval.proxy.session.outbox import Outbox
 from batchval.proxy.session.pending import Answer, Item, Lowering, Surroundings, facts_of
+from batchval.proxy.session.requests import AnswerFault, Requests
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import Event, State
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, Limits
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
-from batchval.proxy.watch.clients import ClientTable, SeenClient, is_turned_away
+from batchval.proxy.watch.clients import ClientTable, SeenClient
 from batchval.proxy.watch.durations import Traffic, clock_ns
 from batchval.proxy.watch.senders import SenderTable, Share
 
@@ -74,6 +72,7 @@ __all__ = ["Owner", "Session"]
 MOST_HELD: Final = 8 << 20
 #: Seconds that the requests of one session may take at a time on the loop.
 SLICE_S: Final = 0.001
+_OLDEST_PRODUCE: Final = APIS[ApiKey.PRODUCE].min_version
 
 _HEADER = struct.Struct(">hhi")
 _unpack_header = _HEADER.unpack_from
@@ -130,23 +129,17 @@ class Session:
         self.client = ClientConnection(self, self.identity.most_of_frame(), self.budget.spare)
         self.connections = Connections(self.client)
         self._is_connecting = False  # to its broker, which it does once
-        # an int: the answer is passed on, see fast_path.pyx
-        self.answers: deque[Answer | int] = deque()
-        self.outbox = Outbox(self)
-        self.unsent: list[bytes | memoryview] = []  # until the broker is connected
-        self.untaken: list[memoryview] = []  # requests that wait for their turn
         self.sasl = SaslExchange()
         self.old_fetches = OldFetches(self.limits.max_partitions)
         traffic = proxy.traffic_of(listener)
         names = proxy.topics.by_id
+        answers: deque[Answer | int] = deque()
         self.fast_path = FastPath(
-            proxy.fast_routes, self.gate, self.counters, self.answers, names, traffic
+            proxy.fast_routes, self.gate, self.counters, answers, names, traffic
         )
-        self.answering = Answering(self, self.answers)
-        self._answer = self.answering.take
-        self._put_off_ns = 0  # when the first of ``untaken`` came
-        # bytes of requests in the outbox and unsent, and of requests whose answers are merged
-        self.waiting = 0
+        self.requests = Requests(answers, self.fast_path, self.counters)
+        self._put_off_ns = 0  # when the first of ``requests.untaken`` came
+        self._is_put_off = False  # the rest of the outbox, to a later turn
         self.account = proxy.senders.of(ANONYMOUS, "unknown")  # of its client's sender
         self.share = Share()  # of what its sender's work gets
         self.address, self.name = "unknown", "unknown:0"
@@ -255,7 +248,7 @@ class Session:
     def client_frames(self, frames: list[memoryview]) -> None:
         """Take the requests that have come."""
         lifetime = self.lifetime
-        if lifetime.state >= State.DRAINING:
+        if lifetime.reason is not None:  # from DRAINING on; an enum costs more to compare
             if lifetime.may_part:
                 lifetime.came_late()
                 self._take_late(frames)
@@ -277,8 +270,8 @@ class Session:
             lifetime.spoke = True
             lifetime.frame_s = 0.0
             lifetime.seen = self.proxy.now
-            if self.untaken or self.client.holds & SASL:
-                self.untaken += frames
+            if self.requests.untaken or self.client.holds & SASL:
+                self.requests.untaken += frames
                 self._put_off_ns = self._put_off_ns or clock_ns()
             elif self.budget.spent_s > TURN_S:
                 self._put_off(frames)
@@ -329,10 +322,10 @@ class Session:
             self._note_end("authentication_failed", self.sasl.failure)
         elif self.lifetime.end(CLIENT, self.now(), self.limits):
             self.log.closed_by_client(self)
-        self.outbox.drop_unvalidated()
-        if not self.is_busy:
-            self.answering.clear()
-            self.waiting = 0
+        self.requests.drop_unvalidated()
+        self.drop_jobs()
+        if not self.requests.is_busy:
+            self._clear_places()
         else:  # the broker's answers may decide on what waits
             self._release_broker(ANSWERS)
         self._close_broker()
@@ -344,13 +337,13 @@ class Session:
         out: list[bytes | memoryview] = []
         now_ms = time.time_ns() // 1_000_000
         began = 0.0
-        fast_path = self.fast_path
+        fast_path, requests, lifetime = self.fast_path, self.requests, self.lifetime
         i, end = 0, len(frames)
         while i < end:
             decision = None
             inline = True
             is_clients = False
-            if not self.outbox and self.authenticated:
+            if not requests.outbox and self.authenticated:
                 i = fast_path.take(frames, i, now_ms, out)
                 if i == end:
                     break
@@ -364,9 +357,14 @@ class Session:
             if not began:
                 began = time.perf_counter()
                 fast_path.begin()
+            made = requests.made
             self._take_one(frames[i], decision, inline, is_clients, out)
             i += 1
-            if not self.lifetime.is_taking:
+            if requests.made != made:
+                self._write_ready()
+            if requests.outbox:
+                self._bound_waiting()
+            if lifetime.state >= State.DRAINING and not lifetime.is_taking:
                 break
             if i < end and (self.client.holds & SASL or time.perf_counter() - began > SLICE_S):
                 self._put_off(frames[i:])
@@ -375,15 +373,15 @@ class Session:
             self.budget.note_work(time.perf_counter() - began)
         if out:
             self.send(out)
-        if len(self.answers) > self.limits.max_waiting:
+        if len(requests.answers) > self.limits.max_waiting:
             self.hold(VALIDATING)
 
     def _take_late(self, frames: list[memoryview]) -> None:
         """Take what comes after the last answer is written: requests without an answer."""
         most = self.limits.max_partitions
         late = [frame for frame in frames if handlers.wants_no_answer(frame, most)]
-        if self.untaken:
-            self.untaken += late
+        if self.requests.untaken:
+            self.requests.untaken += late
         elif late:
             self._take(late)
         if allocated() > self.budget.blocks_limit:
@@ -391,7 +389,7 @@ class Session:
 
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
-        self.untaken = frames
+        self.requests.untaken = frames
         self._put_off_ns = self.fast_path.since_ns or clock_ns()
         self.hold(TURN)
         if not self.client.holds & SASL:
@@ -399,11 +397,11 @@ class Session:
 
     def _read_on(self) -> None:
         """Read the rest of a request that is not whole."""
-        if not self.untaken:
+        if not self.requests.untaken:
             self.release(TURN)
 
     def _take_rest(self) -> None:
-        frames, self.untaken = self.untaken, []
+        frames, self.requests.untaken = self.requests.untaken, []
         since_ns, self._put_off_ns = self._put_off_ns, 0
         if not frames or (self.lifetime.state is State.CLOSED and self.connections.broker is None):
             return
@@ -415,7 +413,7 @@ class Session:
             self.abort("fault")
             return
         self.fast_path.since_ns = 0
-        if not self.untaken:
+        if not self.requests.untaken:
             self.release(TURN)
             if (end := self.lifetime.all_taken()) is not None:
                 self.end(end.why, end.detail)
@@ -453,7 +451,7 @@ class Session:
                 self.end("request_version", carried, (key, version))
             return
         self.fast_path.note(frame, key, version)
-        if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.raised:
+        if key == ApiKey.PRODUCE and version < _OLDEST_PRODUCE and key not in self.raised:
             self.end("version_too_old", upgrade_advice(key), (key, version))
             return
         try:
@@ -483,56 +481,56 @@ class Session:
             )
         )
 
-    def next_id(self, answer: Answer) -> int:
-        """Return the correlation id of the next request to the broker."""
-        return self.fast_path.send(answer.key, answer.taken_ns)
-
-    def place(self, answer: Answer) -> None:
-        """Give the answer to a client's request its place in the queue."""
-        answer.taken_ns = self.fast_path.taken_ns
-        self.answers.append(answer)
-
-    def forward(
-        self,
-        frame: memoryview,
-        answer: Answer,
-        out: list[bytes | memoryview],
-        *,
-        is_own: bool = False,
-    ) -> None:
-        """Send a request on in its order; ``answer`` is its place. ``is_own``: the gate's own."""
-        if is_own:
-            self.answers.append(answer)
-        else:
-            self.place(answer)
-        if self.outbox:
-            self.outbox.put(Item(frame, answer))
-        else:
-            _pack_int(frame, 8, self.next_id(answer))
-            out.append(frame)
-
     def keep(self, answer: Answer, held: int) -> None:
         """Count what is kept for a place in the queue until the broker's answer comes."""
-        answer.held = held
-        self.waiting += held
-        self.bound_waiting()
+        self.requests.keep(answer, held)
+        self._bound_waiting()
         self.count_held()
 
-    def let_go(self, answer: Answer) -> None:
-        """Stop counting it: the answer has come."""
-        self.waiting -= answer.held
-        answer.held = 0
-
     def validated(self, item: object, error: BaseException | None) -> None:
-        """Take the verdict on a request, or why there is none."""
-        self.outbox.validated(item, error)
+        """Take the verdict on a request, or why there is none; send on what waited for it."""
+        if error is not None:
+            if self.lifetime.state is not State.CLOSED:
+                self.proxy.log_error("a request could not be validated", error)
+                self.abort("judging")
+        elif isinstance(item, Item) and self.requests.validated(item):
+            self.send_ready()
+
+    def send_ready(self) -> None:
+        """Send on the requests that wait for nothing, in one turn of the loop or more."""
+        out: list[bytes | memoryview] = []
+        if self.requests.send_ready(self, out) and not self._is_put_off:
+            self._is_put_off = True
+            # the turn keeps the session, which may be gone by then
+            self.budget.take_turn(self._send_rest, self.account.key)
+        if self.lifetime.state >= State.DRAINING:
+            self.drop_jobs()
+        if out:
+            self.send(out)
+        self._write_ready()
+        self.read_if_bounded()
+        self.count_held()
+        self.close_if_done()
+
+    def _send_rest(self) -> None:
+        self._is_put_off = False
+        try:
+            self.send_ready()
+        except Exception as error:  # outside of a transport's callback nobody would end the session
+            self.proxy.log_error("a request could not be sent", error)
+            self.abort("fault")
+
+    def drop_from(self, item: Item) -> None:
+        """Drop a request that cannot be sent on, and all after it."""
+        self.requests.drop(self.requests.outbox.index(item))
+        self.drop_jobs()
 
     def read_if_bounded(self) -> None:
         """Read the client again where it was not because too much of it waited."""
         if (
             self.client.holds & VALIDATING
-            and self.waiting + self.answering.made <= MOST_HELD
-            and len(self.answers) <= self.limits.max_waiting
+            and self.requests.waiting + self.requests.made <= MOST_HELD
+            and len(self.requests.answers) <= self.limits.max_waiting
         ):
             self.release(VALIDATING)
 
@@ -541,8 +539,8 @@ class Session:
         if self.connections.broker is not None:
             self.connections.broker.write(out)
         elif self.lifetime.state is not State.CLOSED:
-            self.unsent.extend(out)
-            self.waiting += sum(map(len, out))
+            self.requests.unsent.extend(out)
+            self.requests.waiting += sum(map(len, out))
             self.hold(BROKER)
             self._connect_later()
 
@@ -604,10 +602,10 @@ class Session:
         self.lifetime.move(Event.CONNECTED)
         if self.authenticated:
             self.lifetime.move(Event.AUTHENTICATED)
-        unsent, self.unsent = self.unsent, []
+        unsent, self.requests.unsent = self.requests.unsent, []
         self.release(BROKER)  # the broker may be full again at once
         if unsent:
-            self.waiting -= sum(map(len, unsent))
+            self.requests.waiting -= sum(map(len, unsent))
             broker.write(unsent)
         self.read_if_bounded()
         if self.lifetime.state >= State.DRAINING:
@@ -621,7 +619,7 @@ class Session:
     def handshake_answered(self) -> None:
         """Take what has come meanwhile."""
         self.release(SASL)
-        if self.untaken:
+        if self.requests.untaken:
             self.budget.take_turn(self._take_rest, self.account.key)
 
     def broker_full(self) -> None:
@@ -656,7 +654,7 @@ class Session:
         if self.lifetime.reason is None:
             self._note_end(*self._why_broker_lost(), Event.CLOSE)
         self.connections.broker = None
-        self.drop_requests()
+        self._drop_requests()
         self._close("upstream_lost")
         self.forget_if_gone()
 
@@ -666,34 +664,53 @@ class Session:
         self.sasl.broker_left()
         if self.sasl.failure:
             return "authentication_failed", self.sasl.failure, None
-        if not self.answering and not self.is_busy:
+        if not self.requests.are_awaited and not self.requests.is_busy:
             return "upstream_closed", problem, None
-        if self.answers:
-            _, key, version = facts_of(self.answers[0])
-            rejected = self.seen_client.rejected((key, version), len(self.answers), self.raised)
+        if self.requests.answers:
+            _, key, version = facts_of(self.requests.answers[0])
+            rejected = self.seen_client.rejected(
+                (key, version), len(self.requests.answers), self.raised
+            )
             if rejected is not None:
                 return "version_too_old", upgrade_advice(rejected[0]), rejected
         return "upstream_lost", problem, None
 
     def broker_frames(self, frames: list[memoryview]) -> None:
-        """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
-        self.lifetime.seen = self.proxy.now
-        if self.client.transport is None and not self.is_busy:
+        """Pass on the broker's answers; the first may be pieces, see ``Requests.take``."""
+        lifetime = self.lifetime
+        lifetime.seen = self.proxy.now
+        requests = self.requests
+        if self.client.transport is None and not requests.is_busy:
             return
-        self._answer(frames)
-        if self.answering.stream is not None and self.budget.is_turn_long():
+        out: list[bytes | memoryview] = []
+        broker, fault = self.connections.broker, None
+        if frames or requests.stream is not None:
+            fault = requests.take(self, frames, out)
+        elif broker is not None:  # a frame that one read does not bring
+            fault = requests.start_stream(self, broker.splitter, out)
+        if out:
+            self.client.write(out)
+        if fault is not None:
+            self._broker_fault(fault)
+        if requests.stream is not None and self.budget.is_turn_long():
             self._read_broker_later()
         if self.client.holds & VALIDATING:
             self.read_if_bounded()
         if allocated() > self.budget.blocks_limit:
             self.count_held()
-        if self.lifetime.state >= State.DRAINING:
+        if lifetime.reason is not None:
             self.close_if_done()
+
+    def _broker_fault(self, fault: AnswerFault) -> None:
+        """End the session, whose client has got the answers before this one."""
+        if isinstance(fault.error, TooManyBrokersError):
+            self.proxy.discovery.refused(fault.error)
+        self.fault(fault.what, fault.error)
+        self.abort(fault.why, "" if fault.error is None else str(fault.error))
 
     def convert(self, lowering: Lowering) -> None:
         """Convert an answer in a thread; the broker is not read meanwhile."""
-        self.waiting += lowering.held
-        self.answering.convert(lowering)
+        self.requests.convert(lowering)
         if self.connections.broker is not None:
             self.connections.broker.hold(CONVERTING)
         self.proxy.validation.put(lowering)
@@ -701,22 +718,26 @@ class Session:
 
     def conversion_grew(self, lowering: Lowering, held: int) -> None:
         """Note what a conversion holds now."""
-        if self.answering.converting is lowering:
-            self.waiting += held - lowering.held
-            lowering.held = held
+        if self.requests.converting is lowering:
+            self.requests.conversion_grew(lowering, held)
             self.count_held()
 
     def converted(self, lowering: Lowering, error: BaseException | None) -> None:
         """Pass a converted answer on, and what the broker has answered after it."""
-        if self.answering.converting is not lowering:
+        requests = self.requests
+        if requests.converting is not lowering:
             return  # the session has ended meanwhile
-        self.waiting -= lowering.held
+        requests.waiting -= lowering.held
         if error is not None:
             self.fault("an answer of {} could not be converted", error)
             self.abort("answer_malformed", str(error))
             return
-        self.answering.converted(lowering.finish())
-        if self.answering.converting is None:
+        out: list[bytes | memoryview] = []
+        fault = requests.converted(self, lowering, out)
+        self.client.write(out)
+        if fault is not None:
+            self._broker_fault(fault)
+        if requests.converting is None:
             self._release_broker(CONVERTING)
         self.read_if_bounded()
         self.count_held()
@@ -725,10 +746,21 @@ class Session:
 
     def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
         """Answer a request that no broker sees, in its place."""
-        self.answering.answer_here(answer, ready)
-        if self.answering.made:
+        out: list[bytes | memoryview] = []
+        self.requests.answer_here(answer, ready, out)
+        self.client.write(out)
+        if self.requests.made:
             self.count_held()
-            self.bound_waiting()
+            self._bound_waiting()
+
+    def _write_ready(self) -> None:
+        """Write what was answered here and has nothing before it."""
+        out: list[bytes | memoryview] = []
+        if self.requests.collect_ready(out):
+            self.client.write(out)
+        if self.requests.made:
+            self.count_held()
+            self._bound_waiting()
 
     def fault(self, what: str, error: BaseException | None) -> None:
         """Log what is wrong with the broker's answers; ``what`` names the broker as {}."""
@@ -788,7 +820,7 @@ class Session:
 
     def held(self) -> int:
         """Return about how many bytes this session holds: frames in part, and what waits."""
-        return self.connections.held() + self.waiting + self.answering.made
+        return self.connections.held() + self.requests.waiting + self.requests.made
 
     def pause(self) -> None:
         """Read neither side: all sessions together hold too much."""
@@ -800,7 +832,7 @@ class Session:
 
     def count_held(self) -> None:
         """Let the budget count what the session holds, and pause it where that is too much."""
-        self.budget.count(self, self.answering.made)
+        self.budget.count(self, self.requests.made)
         if self.lifetime.state is not State.CLOSED:
             self.budget.look(self)
 
@@ -808,9 +840,9 @@ class Session:
         opened = self.counters.connections_open
         self.connections.bound_writes(self.limits, self.budget.limit, opened)
 
-    def bound_waiting(self) -> None:
+    def _bound_waiting(self) -> None:
         """Do not read the client while too much of it waits."""
-        if self.waiting + self.answering.made > MOST_HELD:
+        if self.requests.waiting + self.requests.made > MOST_HELD:
             self.hold(VALIDATING)
 
     # ---- the end ---------------------------------------------------------------------------------
@@ -829,19 +861,21 @@ class Session:
         self.log.ended(self, why, detail, request)
         return True
 
-    def end(self, why: str, detail: str = "", request: Request | None = None) -> None:
+    def end(self, why: str, detail: str = "", request: Request | None = None) -> bool:
         """Take no more requests; close once what is under way is delivered.
 
-        ``request``  the one that is the cause, if one is
+        Returns whether this is the first reason. ``request`` is the cause, if one is.
         """
-        if self._note_end(why, detail, request):
-            self.hold(ENDING)
-            # in a later turn of the loop, which keeps the session until then
-            self.proxy.loop.call_soon(self.close_if_done)
+        if not self._note_end(why, detail, request):
+            return False
+        self.hold(ENDING)
+        # in a later turn of the loop, which keeps the session until then
+        self.proxy.loop.call_soon(self.close_if_done)
+        return True
 
     def end_when_taken(self, why: str, detail: str = "") -> None:
         """Take the requests that have been read, and then no more."""
-        if self.untaken:
+        if self.requests.untaken:
             self.lifetime.end_after(End(why, How.WHEN_TAKEN, detail))
         else:
             self.end(why, detail)
@@ -858,10 +892,10 @@ class Session:
     def close_if_done(self) -> None:
         """Close both sides of a session that ends, unless anything is under way."""
         lifetime = self.lifetime
-        if lifetime.reason is None or self.is_busy:
+        if lifetime.reason is None or self.requests.is_busy:
             return
         if self.client.transport is not None:
-            if self.answering:
+            if self.requests.are_awaited:
                 return
             wait_s = lifetime.part(self.now())
             if wait_s is not None:
@@ -892,7 +926,7 @@ class Session:
 
     def _close_broker(self) -> None:
         """Close the broker's side. The broker still gets the requests that were taken."""
-        if self.is_busy:
+        if self.requests.is_busy:
             return
         self.lifetime.move(Event.CLOSE)
         self._measure_again(self.connections.close_broker())
@@ -901,8 +935,8 @@ class Session:
     def abort(self, why: str, detail: str = "") -> None:
         """End both sides at once."""
         self._note_end(why, detail, event=Event.CLOSE)
-        self.drop_requests()
-        self.unsent = []
+        self._drop_requests()
+        self.requests.unsent = []
         self.connections.abort()
         self.forget_if_gone()
 
@@ -926,24 +960,23 @@ class Session:
         call changes nothing.
         """
         self.proxy.forget(self)
-        self.answering.clear()
+        self.requests.clear()
+        self.drop_jobs()
         self.fast_path.watch(None)
         weak = weakref.proxy(self)
-        self.client.session = self.answering.session = weak
-        self.identity._session = self.outbox._session = weak
+        self.client.session = self.identity._session = weak
         self.seen_client._session = weak
         self.seen_client._named = _unnamed
 
-    @property
-    def is_busy(self) -> bool:
-        """Return whether requests wait to be sent."""
-        return bool(self.outbox or self.unsent or self.untaken)
-
-    def drop_requests(self) -> None:
+    def _drop_requests(self) -> None:
         """Drop what waits to be sent, and the places of all answers."""
-        self.outbox.drop()
-        self.answering.clear()
-        self.waiting = 0
+        self.requests.drop()
+        self._clear_places()
+
+    def _clear_places(self) -> None:
+        self.requests.clear()
+        self.requests.waiting = 0
+        self.drop_jobs()
 
     def drop_jobs(self) -> None:
         """Forget the cancelled jobs that wait for a thread."""
@@ -965,7 +998,7 @@ class Session:
             self.client,
             self.limits,
             self.proxy.ages,
-            is_idle=not self.answers and not self.outbox,
+            is_idle=not self.requests.answers and not self.requests.outbox,
             is_between_requests=self.is_between_requests(),
         )
         if end is not None:
