@@ -6,6 +6,7 @@ A session without sockets: the test plays the client and the broker, and gives t
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import struct
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
+from batchval.proxy.session.pending import Answer
 from batchval.proxy.session.session import MOST_HELD, Session
 from batchval.proxy.session.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
@@ -589,5 +591,37 @@ def test_large_requests_and_answers_are_read_on_in_later_turns() -> None:
         assert rig.up.holds == 0
         rig.session.broker_lost()
         rig.session._read_broker_on()  # nothing is left to read
+
+    run(test)
+
+
+# ---- one owner -----------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_session_do_not_know_it() -> None:
+    async def test() -> None:
+        rig = Rig()
+        session = rig.session
+        rig.send(produce_frame(1, ("t", 0, GOOD)), other_frame(2))
+        for part in (session.lifetime, session.connections, session.requests):
+            assert not any(one is session for one in gc.get_referents(part)), part
+        rig.proxy.validation.stop()
+
+    run(test)
+
+
+def test_a_refused_request_waits_in_its_place_for_the_answers_before_it() -> None:
+    async def test() -> None:
+        rig = Rig()
+        rig.send(other_frame(1), produce_frame(2, ("t", 0, BAD)))
+        assert rig.got() == []
+        requests = rig.session.requests
+        waits = requests.answers[1]
+        assert isinstance(waits, Answer)
+        assert requests.made == waits.held == sum(map(len, waits.ready or ())) > 0
+        rig.answer(1 << 20)
+        assert ids(rig.got()) == [1, 2]
+        assert (requests.made, list(requests.answers)) == (0, [])
+        rig.proxy.validation.stop()
 
     run(test)

@@ -326,7 +326,7 @@ class Proxy:
     def _choose_broker(self, session: Session, hello: bytes) -> None:
         """Let the server name of a client choose its broker. Raises HandshakeError."""
         if self.options.sni is not None:
-            session.listener = self.cluster.named(node_asked_for(hello, self.options.sni))
+            session.serve_as(self.cluster.named(node_asked_for(hello, self.options.sni)))
 
     # ---- other settings --------------------------------------------------------------------------
 

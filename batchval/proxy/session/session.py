@@ -106,7 +106,12 @@ class Owner(Surroundings, Knowing, Protocol):
 
 
 class Session:
-    """The queue between a client's connection and a broker's, and the state that both are in."""
+    """The queue between a client's connection and a broker's, and the state that both are in.
+
+    ``lifetime``, ``connections`` and ``requests`` know no session: it alone carries out what they
+    return. ``identity`` writes ``authenticated``, ``is_unknown``, ``account``, ``facts`` and
+    ``guarded``; whatever else is assigned here is assigned in this file only.
+    """
 
     def __init__(self, proxy: Owner, listener: Listener) -> None:
         self.proxy = proxy
@@ -216,6 +221,10 @@ class Session:
             self._client_ready()
         except Exception as error:
             self._not_served(error)
+
+    def serve_as(self, listener: Listener) -> None:
+        """Serve the broker of this listener: the client's ClientHello has named it."""
+        self.listener = listener
 
     def _client_ready(self) -> None:
         transport = self.client.transport
