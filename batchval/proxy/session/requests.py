@@ -146,6 +146,15 @@ class AnswerFault(NamedTuple):
 _MALFORMED: Final = "an answer of {} could not be passed on"
 
 
+def _malformed(error: Exception) -> AnswerFault:
+    """Return the fault of an answer that cannot be passed on, without the frames of its error.
+
+    They hold the fault in turn: reference counts would not free the session.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return AnswerFault("answer_malformed", _MALFORMED, error)
+
+
 class Requests:
     """The requests of one session and the places of their answers, without its connections.
 
@@ -377,7 +386,7 @@ class Requests:
             check_size(first, len(frame))
             ready = handlers.respond(session, first, frame)
         except (ProtocolError, OSError) as error:
-            return AnswerFault("answer_malformed", _MALFORMED, error)
+            return _malformed(error)
         if ready is not None:
             out.extend(ready)
         self.fast_path.finish(ready is not None)
@@ -431,7 +440,7 @@ class Requests:
             try:
                 check_size(self.answers[0], splitter.partial_size)
             except ProtocolError as error:
-                return AnswerFault("answer_malformed", _MALFORMED, error)
+                return _malformed(error)
             return None
         fault = self._check_turn(head, splitter.partial_size)
         if fault is not None:
@@ -453,7 +462,7 @@ class Requests:
         try:
             out += stream.feed(piece, session.replace)
         except (ProtocolError, OSError) as error:
-            return AnswerFault("answer_malformed", _MALFORMED, error)
+            return _malformed(error)
         if not stream.left:
             self.stream = None
         return None
