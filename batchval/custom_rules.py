@@ -38,9 +38,9 @@ RuleFunction: TypeAlias = (
 #: The group of entry points.
 GROUP: Final = "batchval.record_rules"
 #: Findings of one call that are kept, as many as Kafka keeps record errors.
-MOST_FINDINGS: Final = 1_000
+MAX_FINDINGS: Final = 1_000
 #: The longest text of a finding, in characters.
-MOST_TEXT: Final = 200
+MAX_TEXT_LENGTH: Final = 200
 
 
 class CustomRuleError(BatchvalError):
@@ -152,14 +152,14 @@ def _findings(name: str, returned: Any, rows: int) -> list[RecordFinding]:
             what = f"an array of {returned.dtype} with shape {returned.shape}"
             raise CustomRuleError(f"custom rule {name} returned {what}: expected {rows} of bool")
         text = f"custom rule {name} refuses this record"
-        return [RecordFinding(int(row), text) for row in np.flatnonzero(returned)[:MOST_FINDINGS]]
+        return [RecordFinding(int(row), text) for row in np.flatnonzero(returned)[:MAX_FINDINGS]]
     if isinstance(returned, str | bytes) or not isinstance(returned, Iterable):
         raise CustomRuleError(
             f"custom rule {name} returned {_printable(shown_value(returned))}: "
             "expected None, (row, text) pairs or a mask of bool"
         )
     found: dict[int, RecordFinding] = {}
-    for one in islice(returned, MOST_FINDINGS):
+    for one in islice(returned, MAX_FINDINGS):
         row, why = one if isinstance(one, tuple) and len(one) == 2 else (None, None)
         if (
             isinstance(row, bool)
@@ -191,8 +191,10 @@ def _words(error: BaseException) -> str:
 
 def _printable(text: str) -> str:
     """Return the text on one line, shortened, with unprintable characters escaped."""
-    plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: MOST_TEXT + 1])
-    return plain if len(plain) <= MOST_TEXT else f"{plain[: MOST_TEXT - 3]}..."
+    plain = "".join(
+        one if one.isprintable() else ascii(one)[1:-1] for one in text[: MAX_TEXT_LENGTH + 1]
+    )
+    return plain if len(plain) <= MAX_TEXT_LENGTH else f"{plain[: MAX_TEXT_LENGTH - 3]}..."
 
 
 def _kind(found: object) -> str:

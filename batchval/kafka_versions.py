@@ -84,7 +84,7 @@ class KafkaVersion:
 
 
 #: HotSpot's longest byte array; ByteBuffer.allocate fails above it, whatever the heap.
-_LONGEST_ARRAY = _INT_MAX - 2
+_MAX_ARRAY_LENGTH = _INT_MAX - 2
 
 _ROWS = (
     KafkaVersion(
@@ -92,7 +92,7 @@ _ROWS = (
         release="3.9.2",
         first_checked_produce_version=3,
         checks_record_length=False,
-        largest_record=_LONGEST_ARRAY,
+        largest_record=_MAX_ARRAY_LENGTH,
         zstd_inter_broker_protocol="2.1",
         message_timestamp_after_max_ms=_LONG_MAX,
         timestamp_bounds="before and after",
@@ -103,7 +103,7 @@ _ROWS = (
         release="4.1.2",
         first_checked_produce_version=0,
         checks_record_length=False,
-        largest_record=_LONGEST_ARRAY,
+        largest_record=_MAX_ARRAY_LENGTH,
         zstd_inter_broker_protocol=None,
         message_timestamp_after_max_ms=3_600_000,
         timestamp_bounds="before and after",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 __all__ = [
-    "LARGEST_SETTINGS",
+    "MAX_SETTINGS_FILE_BYTES",
     "check_outputs",
     "naming",
     "open_to_write",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 #: Bytes of a file of properties, record rules or results.
-LARGEST_SETTINGS: Final = 1 << 24
+MAX_SETTINGS_FILE_BYTES: Final = 1 << 24
 _IRREGULAR: Final = "is not a regular file (pipes, devices and folders are not read)"
 _NO_WRITER: Final = "nothing writes to this pipe: expected a file, or a pipe with data"
 _NO_READER: Final = "nothing reads this pipe: expected a file, or a pipe that is read"
@@ -67,13 +67,13 @@ def read_start(path: Path, most: int) -> bytes:
     return data
 
 
-def read_whole(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
+def read_whole(path: Path, most: int = MAX_SETTINGS_FILE_BYTES) -> bytes:
     """Return the bytes of a file or a pipe. Raises OSError, also for a longer file.
 
-    A device such as /dev/zero has no end: at most LARGEST_SETTINGS bytes of it are read.
+    A device such as /dev/zero has no end: at most MAX_SETTINGS_FILE_BYTES bytes of it are read.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
-        most = min(most, LARGEST_SETTINGS)
+        most = min(most, MAX_SETTINGS_FILE_BYTES)
     data = read_start(path, most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"longer than {most} bytes", str(path))

@@ -26,9 +26,9 @@ from batchval.errors import ArgumentTypeError, ArgumentValueError, shown_value
 
 __all__ = [
     "KEY_SCHEMA_ID_HEADER",
-    "MOST_HEADER_NAMES",
-    "MOST_HEADER_NAME_BYTES",
-    "MOST_SCHEMA_IDS",
+    "MAX_HEADER_NAMES",
+    "MAX_HEADER_NAME_BYTES",
+    "MAX_SCHEMA_IDS",
     "VALUE_SCHEMA_ID_HEADER",
     "RecordRules",
     "SchemaIds",
@@ -49,10 +49,10 @@ VALUE_SCHEMA_ID_HEADER: Final = "__value_schema_id"
 KEY_SCHEMA_ID_HEADER: Final = "__key_schema_id"
 
 #: Limits of the walk over records, which keeps one bit for each name and one buffer for a name.
-MOST_HEADER_NAMES: Final = 64
-MOST_HEADER_NAME_BYTES: Final = 255
+MAX_HEADER_NAMES: Final = 64
+MAX_HEADER_NAME_BYTES: Final = 255
 #: Entries of ``RecordRules.schema_id``.
-MOST_SCHEMA_IDS: Final = 8
+MAX_SCHEMA_IDS: Final = 8
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -204,9 +204,9 @@ class RecordRules:
             names = getattr(self, name)
             if not isinstance(names, tuple):
                 raise _wrong_type(name, names, "a tuple of header names")
-            if len(names) > MOST_HEADER_NAMES:
+            if len(names) > MAX_HEADER_NAMES:
                 raise ArgumentValueError(
-                    f"{name} has {len(names)} names: at most {MOST_HEADER_NAMES} are allowed"
+                    f"{name} has {len(names)} names: at most {MAX_HEADER_NAMES} are allowed"
                 )
             for header in names:
                 _check_name(f"a name in {name}", header)
@@ -243,9 +243,9 @@ class RecordRules:
                 raise ArgumentValueError(
                     f"header {shown_value(schema.header)} holds a schema_id and is forbidden"
                 )
-        if len(seen) > MOST_SCHEMA_IDS:
+        if len(seen) > MAX_SCHEMA_IDS:
             raise ArgumentValueError(
-                f"schema_id has {len(seen)} entries: at most {MOST_SCHEMA_IDS} are allowed"
+                f"schema_id has {len(seen)} entries: at most {MAX_SCHEMA_IDS} are allowed"
             )
 
     @property
@@ -349,8 +349,8 @@ def _check_name(what: str, name: object) -> None:
         size = len(name.encode())
     except UnicodeEncodeError:
         raise _wrong(what, name, "text that UTF-8 can hold") from None
-    if not 0 < size <= MOST_HEADER_NAME_BYTES:
-        raise _wrong(what, name, f"1 to {MOST_HEADER_NAME_BYTES} bytes of UTF-8")
+    if not 0 < size <= MAX_HEADER_NAME_BYTES:
+        raise _wrong(what, name, f"1 to {MAX_HEADER_NAME_BYTES} bytes of UTF-8")
 
 
 def _shown_set(values: frozenset[Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
-    "LARGEST_SEED",
+    "MAX_SEED",
     "NEWEST_PRODUCE_VERSION",
     "AppendOrigin",
     "AppendOriginName",
@@ -23,7 +23,7 @@ __all__ = [
 #: The default limit of the decompressed bytes of one batch.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
 #: The size of the seed that draws the sample of claims to verify.
-LARGEST_SEED = (1 << 63) - 1
+MAX_SEED = (1 << 63) - 1
 #: The newest version of Produce requests of Kafka 4.4; the oldest is 0.
 NEWEST_PRODUCE_VERSION = 13
 

@@ -52,7 +52,7 @@ wrong; appends of followers do not reach LogValidator and are skipped.
 
 This page is generated: `python -m conformance.scores --write`.
 """
-MOST_RULES = 3  # of each implementation that the page names
+MAX_RULES_NAMED = 3  # of each implementation that the page names
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _notes(report: dict[str, Any]) -> str:
         missed.sort(key=lambda pair: -pair[0])
         parts = [
             f"{rule['rule']} {rule['slug']} ({count} of {sum(rule[name] for name in OUTCOMES)})"
-            for count, rule in missed[:MOST_RULES]
+            for count, rule in missed[:MAX_RULES_NAMED]
             if count
         ]
         line = f"* {one['name']}: {'; '.join(parts) or 'none'}."

@@ -33,7 +33,7 @@ from batchval.protocol.messages.produce import (
     TopicProduceData,
 )
 from batchval.protocol.walkers.produce import CLAIMS_TAG
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Refusal
 from demo.attempts import Attempt, attempts
@@ -86,12 +86,12 @@ class Running:
         self.loop = asyncio.new_event_loop()
         self._made = threading.Event()
         self._settings = settings
-        self.gate: RunningGate
+        self.gate: Gate
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.gate = RunningGate(self._settings)
+        self.gate = Gate(self._settings)
         for proxy in self.gate.proxies.values():
             proxy.gate.on_refusal = self._refused
         self._made.set()

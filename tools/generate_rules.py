@@ -147,7 +147,7 @@ _POSITIONS = {
     "Of a message of magic 0 or 1, whose checksum covers what starts at its magic.": (
         *("LEGACY_CRC", "LEGACY_MAGIC"),
     ),
-    "The least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0).": ("LEGACY_SMALLEST",),
+    "The least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0).": ("LEGACY_MIN_SIZE",),
     "In the low byte of the attributes, which stands at ATTRIBUTES + 1.": ("CODEC_MASK",),
     "A batch with claims in its header, and where its records start.": (
         *("CLAIMS_MAGIC", "CLAIMED_RECORDS"),

@@ -142,7 +142,7 @@ def _members(part: Part, fields: Sequence[Field]) -> Iterator[str]:
 
 def _part(part: Part, fields: Sequence[Field], *, is_whole: bool) -> Iterator[str]:
     """Yield the lines of a part: its struct, and the function that reads it."""
-    span, name, kind = _PARTS, f"fetch_{part.name}", f"Fetch{part.name.title()}"
+    span, name, kind = _PARTS, f"fetch_{part.name}", f"Fetched{part.name.title()}"
     members = list(_members(part, fields))
     if members:
         yield f"cdef struct {kind}:"

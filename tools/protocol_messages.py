@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import groupby
 
 from tools.kafka_definitions import Definition, Field, Struct, Versions
@@ -25,8 +26,24 @@ _RESERVED_IN_ROOTS = {
 }
 
 
+#: structs that Kafka defines in several APIs, differently: their classes begin with the API's name
+_OF_SEVERAL = {"LeaderIdAndEpoch", "NodeEndpoint"}
+
+
+def _named(definition: Definition, api: str) -> Definition:
+    """Return a copy of a definition in which no struct has the name of another API's."""
+    copied = deepcopy(definition)
+    for struct in (*copied.structs, copied.root):
+        struct.name = f"{api}{struct.name}" if struct.name in _OF_SEVERAL else struct.name
+        for field in struct.fields:
+            if field.struct and field.type in _OF_SEVERAL:
+                field.type = f"{api}{field.type}"
+    return copied
+
+
 def module(api: str, request: Definition, response: Definition, version: str) -> str:
     """Return the text of one API's module."""
+    request, response = _named(request, api), _named(response, api)
     names = [s.name for d in (request, response) for s in (*d.structs, d.root)]
     if len(set(names)) != len(names):
         raise SystemExit(f"{api}: a struct's name is used twice")

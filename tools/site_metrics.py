@@ -40,12 +40,12 @@ _SETTINGS: dict[str, Any] = {
 
 def metrics(folder: str) -> Iterator[tuple[str, str]]:
     """Yield (name with labels, text) of each metric. ``folder``: of the gate's state, empty."""
-    from batchval.proxy.life.assemble import RunningGate
+    from batchval.proxy.life.assemble import Gate
     from batchval.proxy.life.reloading import Reloader
     from batchval.proxy.settings.loading import settings_from
     from batchval.proxy.workers.pool import WorkerPool
 
-    gate = RunningGate(settings_from(_SETTINGS | {"state_directory": folder}))
+    gate = Gate(settings_from(_SETTINGS | {"state_directory": folder}))
     gate.metrics.add(Reloader(gate, None, {}).families)
     pool: Any = SimpleNamespace(serving=(), restarts_total=0, workers=())
     gate.metrics.add(lambda: WorkerPool.families(pool))

@@ -35,7 +35,7 @@ _TEMPLATE = Path(__file__).with_name("audit_report.html.j2")
 TOPICS, TOPICS_BY_HOUR, HOURS, FINDINGS, UNREADABLE = 1_000, 40, 168, 200, 200
 _COLUMNS = 200  # of a chart
 _WIDTH = 1132
-_LEAST_SPAN_MS = 60_000
+_MIN_SPAN_MS = 60_000
 _CPU_UNITS = ((1_000_000, "CPU microseconds"), (1_000, "CPU milliseconds"), (1, "CPU seconds"))
 _NO_TIME = "no time"
 _RULE_COLOURS = (6, 1, 3, 4, 7, 2, 0, 5)
@@ -334,7 +334,7 @@ def _cpu_chart(whole: Totals) -> Chart | None:
 def _rates(facts: Facts, seconds: float) -> tuple[str, str] | None:
     """Return CPU seconds a day and cores; None where the data covers less than a minute."""
     first, last = facts.span or (0, 0)
-    if last - first < _LEAST_SPAN_MS:
+    if last - first < _MIN_SPAN_MS:
         return None
     cores = seconds * 1000 / (last - first)
     words = f"{float(f'{cores:.2g}'):,.12g}" if cores >= 0.001 else "less than 0.001"

@@ -36,10 +36,10 @@ __all__ = ["BatchFiles", "FileRows", "file_schema", "keep"]
 #: a millisecond.
 HOURS = 48
 #: files of a task that are open at a time
-_MOST_OPEN = 256
+_MAX_OPEN_FILES = 256
 _NO_HOUR = "none"  # pyarrow finds no type for Hive's own word for null, where it is the only hour
 _FLUSH = 1 << 16  # rows
-_LONGEST = 200  # of an escaped topic in a folder's name
+_MAX_TOPIC_LENGTH = 200  # of an escaped topic in a folder's name
 _KAFKAS = 249  # of a topic's name; a longer one, with "topic=", is too long for a file system
 #: columns of few values, for which Parquet has dictionaries
 _WORDS = (
@@ -137,7 +137,7 @@ class BatchFiles:
 
     def _add(self, hour: str, table: pa.Table) -> None:
         if hour not in self._open:
-            if len(self._open) >= _MOST_OPEN:
+            if len(self._open) >= _MAX_OPEN_FILES:
                 self.close()
             self._open[hour] = self._new(hour)
         one = self._open[hour]
@@ -207,8 +207,8 @@ def _prefix(ranges: list[Range]) -> str:
 def _folder_name(topic: str) -> str:
     """Return a topic as Hive and Spark escape it; one that is too long is cut and gets a digest."""
     name = quote(topic, safe="", errors="backslashreplace")
-    if len(name) > (_LONGEST if name != topic else _KAFKAS):
-        return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    if len(name) > (_MAX_TOPIC_LENGTH if name != topic else _KAFKAS):
+        return f"{name[:_MAX_TOPIC_LENGTH]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return name
 
 

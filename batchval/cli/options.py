@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
-from batchval.types import LARGEST_SEED
+from batchval.types import MAX_SEED
 
 if TYPE_CHECKING:
     from batchval.policy import TopicPolicy
@@ -162,7 +162,7 @@ def accept_claims_option(command: F) -> F:
 def trust_claims_options(command: F) -> F:
     command = click.option(
         "--seed",
-        type=click.IntRange(0, LARGEST_SEED),
+        type=click.IntRange(0, MAX_SEED),
         metavar="N",
         help=(
             "Random seed of --trust-claims: repeats the choice of batches of an earlier "

@@ -12,7 +12,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.exit import Terminated, signals_wait
 
-MOST_BROKERS = 100
+MAX_BROKERS = 100
 #: A signal that arrives just before a wait is seen when it ends.
 _LOOK_S = 0.5
 
@@ -28,7 +28,7 @@ _LOOK_S = 0.5
 )
 @click.option(
     "--brokers",
-    type=click.IntRange(1, MOST_BROKERS),
+    type=click.IntRange(1, MAX_BROKERS),
     default=1,
     show_default=True,
     help="Number of brokers.",

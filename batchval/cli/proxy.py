@@ -439,7 +439,7 @@ async def _serve(
     from batchval import __version__
     from batchval.proxy.life.control import Control
     from batchval.proxy.life.handover import taken_over
-    from batchval.proxy.life.lifecycle import Event, Life, calm_collector, notify
+    from batchval.proxy.life.lifecycle import Life, LifecycleEvent, calm_collector, notify
     from batchval.proxy.life.reloading import Reloader
     from batchval.proxy.life.settings_file import digests_of
     from batchval.proxy.workers.parent import gate_of
@@ -447,7 +447,7 @@ async def _serve(
     def handed(pid: int) -> None:
         gate.succession.hand_over()
         notify(f"MAINPID={pid}")
-        life.events.put_nowait(Event.HANDED)
+        life.events.put_nowait(LifecycleEvent.HANDED)
 
     files = digests_of(settings)  # before the gate reads them
     gate = gate_of(settings, version=__version__, predecessor=predecessor)
@@ -503,11 +503,11 @@ async def _serve(
 def _take_signals(life: Life, early: EarlyReload) -> None:
     import asyncio
 
-    from batchval.proxy.life.lifecycle import SIGNALS, Event
+    from batchval.proxy.life.lifecycle import SIGNALS, LifecycleEvent
 
     for number, event in SIGNALS.items():
         asyncio.get_running_loop().add_signal_handler(number, life.events.put_nowait, event)
-    early.resume(lambda: life.events.put_nowait(Event.RELOAD))
+    early.resume(lambda: life.events.put_nowait(LifecycleEvent.RELOAD))
 
 
 def _announce(gate: Any, settings: Settings) -> None:

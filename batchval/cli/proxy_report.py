@@ -39,7 +39,7 @@ from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.output import print_json
 
 if TYPE_CHECKING:
-    from batchval.proxy.watch.observed import Observed, Row, RowKey
+    from batchval.proxy.watch.observed import Observed, ObservedRow, RowKey
 
 __all__ = ["DEFAULT_ADDRESS", "report", "show_clients"]
 
@@ -90,7 +90,7 @@ def _unreadable(why: str) -> int:
     return UNREADABLE
 
 
-def _most_first(item: tuple[RowKey, Row]) -> tuple[Any, ...]:
+def _most_first(item: tuple[RowKey, ObservedRow]) -> tuple[Any, ...]:
     key, row = item
     return (-row.batches, *key)
 
@@ -151,7 +151,7 @@ def _lines(observed: Observed, now_s: float) -> Iterator[str]:
     yield from _meanings(observed)
 
 
-def _table(rows: list[tuple[RowKey, Row]]) -> Iterator[str]:
+def _table(rows: list[tuple[RowKey, ObservedRow]]) -> Iterator[str]:
     cells = [_HEADER, *(_cells(key, row) for key, row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     samples = ["", *(f"{_INDENT}{_sample(row)}" for _, row in rows)]
@@ -163,12 +163,12 @@ def _table(rows: list[tuple[RowKey, Row]]) -> Iterator[str]:
             yield sample
 
 
-def _cells(key: RowKey, row: Row) -> tuple[str, ...]:
+def _cells(key: RowKey, row: ObservedRow) -> tuple[str, ...]:
     names = map(_printable, (key.topic, key.principal, key.rule))
     return f"{row.batches:,}", _outcome(key), *names, _time(row.first_ms), _time(row.last_ms)
 
 
-def _sample(row: Row) -> str:
+def _sample(row: ObservedRow) -> str:
     whose = "" if row.client_id is None else f", client_id {row.client_id}"
     return _printable(
         f"partition {row.partition} from {row.client}{whose}: {row.error}: {row.reason}"
@@ -230,7 +230,7 @@ _DEFAULT_PORT = 9464
 #: The address of metrics by default.
 DEFAULT_ADDRESS = f"127.0.0.1:{_DEFAULT_PORT}"
 _TIMEOUT_S = 15.0
-_LARGEST = 64 << 20  # bytes of an answer: 10,000 rows have less
+_MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer: 10,000 rows have less
 _OK = 200
 _FORBIDDEN = 403
 
@@ -239,12 +239,12 @@ def show_clients(url: str, as_json: bool, slowest: bool = False) -> int:
     """Print the clients of the gate whose metrics are at this address, those with the longest mean
     latency first where ``slowest`` is set; return the exit code.
     """
-    from batchval.proxy.watch.clients import MOST_CLIENTS, lines_of
+    from batchval.proxy.watch.clients import MAX_CLIENTS, lines_of
 
     host, port = _address(url)
     place = f"http://{host}:{port}/clients"
     try:
-        body = _answer(host, port, f"/clients?limit={MOST_CLIENTS}{'&order=slowest' * slowest}")
+        body = _answer(host, port, f"/clients?limit={MAX_CLIENTS}{'&order=slowest' * slowest}")
         summary = json.loads(body)
         clients = summary.pop("clients")
         lines = list(lines_of(summary, clients))
@@ -288,7 +288,7 @@ def _answer(host: str, port: int, path: str) -> Any:
         answer = _asked(connection, path)
         if answer.status == _FORBIDDEN:
             # the name is not in metrics.allowed_hosts, which is for browsers
-            answer.read(_LARGEST)
+            answer.read(_MAX_ANSWER_BYTES)
             connection.connect()
             peer = str(connection.sock.getpeername()[0])
             answer = _asked(connection, path, f"[{peer}]" if ":" in peer else peer)
@@ -296,9 +296,9 @@ def _answer(host: str, port: int, path: str) -> Any:
             raise OSError(
                 f"the answer has status {answer.status}: it is not a gate that knows its clients"
             )
-        body = answer.read(_LARGEST + 1)
-        if len(body) > _LARGEST:
-            raise OSError(f"the answer has more than {_LARGEST} bytes")
+        body = answer.read(_MAX_ANSWER_BYTES + 1)
+        if len(body) > _MAX_ANSWER_BYTES:
+            raise OSError(f"the answer has more than {_MAX_ANSWER_BYTES} bytes")
         return body
     finally:
         connection.close()

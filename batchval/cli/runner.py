@@ -51,8 +51,8 @@ __all__ = [
 #: cases under way
 WINDOW = 16
 #: failures without a verdict between them, after which no other case is asked
-MOST_FAILURES = 5
-_LONGEST_LINE = 1 << 20
+MAX_FAILURES = 5
+_MAX_LINE_BYTES = 1 << 20
 _KEPT_STDERR = 2000
 _END_SECONDS = 5.0
 
@@ -66,7 +66,7 @@ class Failure(str):
 
 
 class RunnerStopped(BatchvalError):
-    """The runner cannot be started, or failed MOST_FAILURES times without a verdict."""
+    """The runner cannot be started, or failed MAX_FAILURES times without a verdict."""
 
 
 class _Fault(Exception):
@@ -118,8 +118,8 @@ class _Process:
     def receive(self, end: float) -> list[bytes]:
         """Return the lines that have come, none after ``end`` (monotonic). Raises _Fault."""
         while b"\n" not in self._received:
-            if len(self._received) > _LONGEST_LINE:
-                raise _BadLine(f"a line of more than {_LONGEST_LINE:,} bytes")
+            if len(self._received) > _MAX_LINE_BYTES:
+                raise _BadLine(f"a line of more than {_MAX_LINE_BYTES:,} bytes")
             left = end - time.monotonic()
             if left <= 0:
                 return []
@@ -253,9 +253,9 @@ class Runner:
                         yield next(iter(under_way)), Failure(fault)
                         self._failures += 1
                     under_way.clear()
-                    if self._failures >= MOST_FAILURES:
+                    if self._failures >= MAX_FAILURES:
                         raise RunnerStopped(
-                            f"the runner failed {MOST_FAILURES} times in a row: {fault}"
+                            f"the runner failed {MAX_FAILURES} times in a row: {fault}"
                         ) from None
             self._read_last_lines()
         finally:

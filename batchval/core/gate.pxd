@@ -23,7 +23,7 @@ from batchval.core.stages.carriers cimport (
     attach_to_payload, carrier_size, claims_size, has_payload_claims, strip_payload,
 )
 from batchval.core.stages.claims_block cimport (
-    CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, LARGEST_MADE_BLOCK, NO_CLAIMS,
+    CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, MAX_MADE_BLOCK_SIZE, NO_CLAIMS,
     TRUST_CLAIMS, VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
 from batchval.core.stages.stages cimport Call, fill_call, validate_row

@@ -38,7 +38,7 @@ __all__ = ["Consumer"]
 
 Rebalanced = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
-_MOST_OFFSET: Final = 2**63 - 1
+_MAX_OFFSET: Final = 2**63 - 1
 POLL_MS: Final = 500.0  # how long polls wait by default
 _LAST_COMMIT_MS: Final = 5_000  # before partitions are revoked: others wait for them
 _NAP_S: Final = 1.0  # a poll that waits still tells the group that it polls
@@ -248,8 +248,8 @@ class Consumer:
     async def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Set the offset that the next poll starts at. Raises FetchError unless assigned."""
         state = self._state(partition)
-        if not 0 <= offset <= _MOST_OFFSET:
-            raise ArgumentValueError(f"invalid offset {offset}: expected 0 to {_MOST_OFFSET}")
+        if not 0 <= offset <= _MAX_OFFSET:
+            raise ArgumentValueError(f"invalid offset {offset}: expected 0 to {_MAX_OFFSET}")
         state.seek(offset)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:

@@ -55,8 +55,8 @@ __all__ = ["Fetcher", "OffsetLookup", "committed_parts"]
 
 #: Topics by name, which every version to 12 has; nothing later is used here.
 _FETCH_VERSIONS: Final = (4, 12)
-_MOST_BUFFERED: Final = 1  # answers of a partition that wait while another is asked for
-_MOST_ERRORS: Final = 16  # that wait for a poll
+_MAX_BUFFERED: Final = 1  # answers of a partition that wait while another is asked for
+_MAX_ERRORS: Final = 16  # that wait for a poll
 
 log = logging.getLogger("batchval.fetch")
 _ABORT = b"\x00\x00"  # of a control record's key: version (int16), type (int16)
@@ -224,7 +224,7 @@ class Fetcher:
         for state in idle:
             if state.position is None or state.paused or state.in_flight:
                 continue
-            if state.buffered > _MOST_BUFFERED:
+            if state.buffered > _MAX_BUFFERED:
                 continue
             if state.retry_at > now:
                 soonest = min(soonest, state.retry_at)
@@ -324,7 +324,7 @@ class Fetcher:
         state.retry_at = self._loop.time() + self.options.retry_backoff_ms / 1000
 
     def _tell(self, error: BaseException) -> None:
-        if len(self.errors) < _MOST_ERRORS:
+        if len(self.errors) < _MAX_ERRORS:
             self.errors.append(error)
         self._wake()
 

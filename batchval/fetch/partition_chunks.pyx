@@ -22,7 +22,7 @@ from batchval.protocol.cursor cimport (
 from batchval.protocol.frames cimport TRUST, Block, FrameSplitter, large_for
 from batchval.protocol.primitives cimport explained
 from batchval.protocol.walkers.fetch_layout cimport (
-    FetchHead, FetchPartition, FetchTopic, read_fetch_head, read_fetch_partition,
+    FetchedHead, FetchedPartition, FetchedTopic, read_fetch_head, read_fetch_partition,
     read_fetch_records_size, read_fetch_topic, skip_fetch_aborted,
 )
 
@@ -89,8 +89,8 @@ cdef class FetchPieces:
         least.
         """
         cdef Cursor c
-        cdef FetchHead head
-        cdef FetchTopic topic
+        cdef FetchedHead head
+        cdef FetchedTopic topic
         while self.step != NOTHING:
             open_cursor(&c, data + at, end - at, self.api_version >= FLEXIBLE)
             self.wanted = end - at + 1
@@ -134,7 +134,7 @@ cdef class FetchPieces:
 
     cdef void partition_end(self, Cursor *c) noexcept:
         """Step over a partition. Where its records are cut, it is known how much is wanted."""
-        cdef FetchPartition partition
+        cdef FetchedPartition partition
         cdef int64_t length, _i
         read_fetch_partition(c, self.api_version, -1, &partition)
         for _i in range(partition.aborted_transactions):

@@ -13,7 +13,7 @@ cdef enum:
     FLEXIBLE = 12
     READ = 256 << 10  # bytes of the buffer at first, and of a read where no batch is larger
     SPARE = 4 << 10  # beyond a batch that is awaited, so that the next header comes with it
-    MOST_WAITING = 2  # blocks of a partition: with so many it is not asked for
+    MAX_WAITING_BLOCKS = 2  # blocks of a partition: with so many it is not asked for
 
 cdef enum:  # Stream.mode
     COUNT_HEADERS  # the headers of batches are believed

@@ -20,7 +20,7 @@ partition, which the caller gets:
                partition's position moves past them
     damaged    the batches before the damage are the caller's, and the partition is returned
 
-A partition that has MOST_WAITING blocks which the caller has not used is not asked for. The list of
+A partition that has MAX_WAITING_BLOCKS which the caller has not used is not asked for. The list of
 blocks takes no lock: the thread adds to it while the caller takes it.
 """
 
@@ -43,7 +43,7 @@ from batchval.protocol.cursor cimport (
     skip_tags,
 )
 from batchval.protocol.walkers.fetch_layout cimport (
-    FetchHead, FetchPartition, FetchTopic, read_fetch_head, read_fetch_partition,
+    FetchedHead, FetchedPartition, FetchedTopic, read_fetch_head, read_fetch_partition,
     read_fetch_records_size, read_fetch_topic, skip_fetch_aborted,
 )
 
@@ -190,7 +190,7 @@ cdef int take_fields(Stream *s, int64_t there) noexcept nogil:
 
 
 cdef void take_head(Stream *s, Cursor *c) noexcept nogil:
-    cdef FetchHead head
+    cdef FetchedHead head
     skip_tags(c)  # of the response header
     read_fetch_head(c, s.version, s.frame_left, &head)
     if c.wrong:
@@ -204,7 +204,7 @@ cdef void take_head(Stream *s, Cursor *c) noexcept nogil:
 
 
 cdef void take_topic(Stream *s, Cursor *c) noexcept nogil:
-    cdef FetchTopic f
+    cdef FetchedTopic f
     cdef int32_t i
     read_fetch_topic(c, s.version, s.frame_left, &f)
     if c.wrong:
@@ -220,7 +220,7 @@ cdef void take_topic(Stream *s, Cursor *c) noexcept nogil:
 
 
 cdef void take_partition(Stream *s, Cursor *c) noexcept nogil:
-    cdef FetchPartition f
+    cdef FetchedPartition f
     cdef Share *share
     read_fetch_partition(c, s.version, s.frame_left, &f)
     if c.wrong:

@@ -36,11 +36,11 @@ cdef enum:
     READS = 8  # of one socket, before the others have their turn
     THROTTLED_FROM = 8  # the version from which the client has to wait (KIP-219)
 
-cdef int64_t LONGEST_NS = <int64_t>60000 * ONE_MS  # of a poll
+cdef int64_t MAX_POLL_NS = <int64_t>60000 * ONE_MS  # of a poll
 
-cdef struct Line:  # a connection
+cdef struct PolledConnection:  # a connection
     Stream *stream  # NULL: removed
-    Line *next  # in the list of those that the thread has not seen
+    PolledConnection *next  # in the list of those that the thread has not seen
     int socket
     int awaited  # bytes that end a poll
     bint is_slow  # they did not come in time: whatever comes ends the next one
@@ -52,8 +52,8 @@ cdef struct Line:  # a connection
 
 cdef struct Loop:
     Turns turns
-    Line *added
-    Line **lines  # the thread's, as ``entries`` are
+    PolledConnection *added
+    PolledConnection **lines  # the thread's, as ``entries`` are
     PollEntry *entries  # one more than lines: the pipe
     int count
     int space
@@ -81,7 +81,7 @@ cdef void run_loop(Loop *l, Scratch *scratch) noexcept nogil:
 
 cdef bint take_in(Loop *l) noexcept nogil:
     """Take over the lines that were added, and free those that were removed. False: no memory."""
-    cdef Line *line
+    cdef PolledConnection *line
     cdef int i, kept = 0, count = l.count
     cdef void *grown
     for i in range(count):
@@ -93,10 +93,10 @@ cdef bint take_in(Loop *l) noexcept nogil:
     l.count = kept
     while l.added is not NULL or l.space == 0:
         if l.count == l.space:
-            grown = realloc(l.lines, (l.space + 8) * sizeof(Line *))
+            grown = realloc(l.lines, (l.space + 8) * sizeof(PolledConnection *))
             if grown is NULL:
                 return False
-            l.lines = <Line **>grown
+            l.lines = <PolledConnection **>grown
             grown = realloc(l.entries, (l.space + 9) * sizeof(PollEntry))
             if grown is NULL:
                 return False
@@ -116,8 +116,8 @@ cdef bint take_in(Loop *l) noexcept nogil:
 cdef void wait(Loop *l) noexcept nogil:
     """Send what may be sent, then wait until something can be read or a time is over."""
     cdef int i, awaited, ready
-    cdef int64_t now = now_ns(), rest, soonest = LONGEST_NS
-    cdef Line *line
+    cdef int64_t now = now_ns(), rest, soonest = MAX_POLL_NS
+    cdef PolledConnection *line
     l.entries[0].fd = l.wake
     l.entries[0].events = POLLIN
     for i in range(l.count):
@@ -147,7 +147,7 @@ cdef void wait(Loop *l) noexcept nogil:
             l.lines[i].is_slow = l.lines[i].awaited > 1
 
 
-cdef int64_t ask_in_time(Loop *l, Line *line, int64_t now) noexcept nogil:
+cdef int64_t ask_in_time(Loop *l, PolledConnection *line, int64_t now) noexcept nogil:
     """Send what may be sent; return the ns until the next look, 0 or less: when something comes."""
     ask(l, line, now)
     if not line.stream.under_way:
@@ -163,11 +163,11 @@ cdef void notify(Loop *l) noexcept nogil:
         ring(l.notify)
 
 
-cdef void end(Loop *l, Line *line) noexcept nogil:
+cdef void end(Loop *l, PolledConnection *line) noexcept nogil:
     line.is_ended = l.has_ended = l.must_notify = True
 
 
-cdef void ask(Loop *l, Line *line, int64_t now) noexcept nogil:
+cdef void ask(Loop *l, PolledConnection *line, int64_t now) noexcept nogil:
     """Send the next request where none is under way, and what is left of the last."""
     cdef Stream *s = line.stream
     cdef long sent
@@ -189,7 +189,7 @@ cdef void ask(Loop *l, Line *line, int64_t now) noexcept nogil:
         s.out_at += sent
 
 
-cdef void serve(Loop *l, Line *line, Scratch *scratch) noexcept nogil:
+cdef void serve(Loop *l, PolledConnection *line, Scratch *scratch) noexcept nogil:
     """Read what has come."""
     cdef Stream *s = line.stream
     cdef size_t space = 0
@@ -257,7 +257,7 @@ cdef class ReceiveLoop:
 
     def __dealloc__(self):
         cdef int i
-        cdef Line *line
+        cdef PolledConnection *line
         for i in range(self.loop.count):
             free(self.loop.lines[i])
         while self.loop.added is not NULL:
@@ -300,10 +300,10 @@ cdef class ReceiveLoop:
 
     def add(self, Receiver receiver not None, int socket):
         """Run a receiver on this socket from now on. Raises RuntimeError if a loop runs it."""
-        cdef Line *line
+        cdef PolledConnection *line
         if receiver.keeper is not None:
             raise RuntimeError("a loop runs this receiver already")
-        line = <Line *>calloc(1, sizeof(Line))
+        line = <PolledConnection *>calloc(1, sizeof(PolledConnection))
         if line is NULL:
             raise MemoryError()
         line.stream = &receiver.stream
@@ -319,7 +319,7 @@ cdef class ReceiveLoop:
 
     def remove(self, Receiver receiver not None):
         """Stop using its socket; what is under way is lost. Positions can still be asked for."""
-        cdef Line *line = <Line *><size_t>self.lines.pop(receiver)
+        cdef PolledConnection *line = <PolledConnection *><size_t>self.lines.pop(receiver)
         self.begin()
         line.stream = NULL
         line.is_ended = True
@@ -329,14 +329,14 @@ cdef class ReceiveLoop:
 
     def ended(self):
         """Return [(receiver, why)] of connections that ended; "" where the broker closed it."""
-        cdef Line *line
+        cdef PolledConnection *line
         found = []
         if not seen(&self.loop.has_ended):
             return found  # without a turn
         self.begin()
         try:
             for receiver, address in self.lines.items():
-                line = <Line *><size_t>address
+                line = <PolledConnection *><size_t>address
                 if line.is_ended:
                     late = f"no answer in {self.loop.timeout_ms} ms" if line.is_late else ""
                     found.append((receiver, receiver.failure or late))

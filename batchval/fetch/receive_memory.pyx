@@ -37,8 +37,8 @@ cdef enum:
     MAPPED = 256 << 10
     PAGE = 4096
     KEPT = 32
-    MOST_KEPT = 16 << 20  # bytes
-    AT_MOST = 4  # times the size that is wanted, of a kept block
+    MAX_KEPT_BYTES = 16 << 20  # bytes
+    MAX_TIMES_WANTED = 4  # times the size that is wanted, of a kept block
 
 cdef char lock = 0
 # changed by the thread that has the lock: the block that was released last is the last of these
@@ -74,7 +74,7 @@ cdef Block *kept_one(int64_t size) noexcept nogil:
     if not try_lock(&lock):
         return NULL
     for i in range(kept_count - 1, -1, -1):
-        if size <= whole_size(kept[i]) <= AT_MOST * size:
+        if size <= whole_size(kept[i]) <= MAX_TIMES_WANTED * size:
             block = without(i)
             break
     unlock(&lock)
@@ -129,10 +129,10 @@ cdef void release_block(Block *block) noexcept nogil:
     if whole < MAPPED:
         free(block)
         return
-    if whole > MOST_KEPT or not try_lock(&lock):
+    if whole > MAX_KEPT_BYTES or not try_lock(&lock):
         unmap_memory(<uint8_t *>block, whole)
         return
-    while kept_count == KEPT or kept_total + whole > MOST_KEPT:
+    while kept_count == KEPT or kept_total + whole > MAX_KEPT_BYTES:
         following = without(0)
         following.next = unused
         unused = following

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from batchval.fetch.receive cimport (
-    FLEXIBLE, MOST_WAITING, WANTED, Share, Stream, Topic, fence, seen,
+    FLEXIBLE, MAX_WAITING_BLOCKS, WANTED, Share, Stream, Topic, fence, seen,
 )
 from batchval.protocol.cursor cimport put_int16, put_int32, put_int64, put_uvarint
 
@@ -66,7 +66,7 @@ cdef bint is_held_back(Stream *s) noexcept nogil:
     """
     cdef int32_t i
     for i in range(s.share_count):
-        if s.shares[i].state == WANTED and seen(&s.shares[i].waiting) >= MOST_WAITING:
+        if s.shares[i].state == WANTED and seen(&s.shares[i].waiting) >= MAX_WAITING_BLOCKS:
             return True
     return False
 

@@ -11,7 +11,8 @@ from libc.string cimport memcpy, memset
 from batchval.core.stages.arguments cimport take_buffer
 from batchval.core.codecs.scratch cimport Scratch, borrow, give_back
 from batchval.fetch.receive cimport (
-    COUNT_HEADERS, COUNT_RECORDS, FIRST_VERSION, FREE, GIVE_BLOCKS, LAST_VERSION, MOST_WAITING,
+    COUNT_HEADERS, COUNT_RECORDS, FIRST_VERSION, FREE, GIVE_BLOCKS, LAST_VERSION,
+    MAX_WAITING_BLOCKS,
     PAUSED, READ, RETURNED, SPARE, WANTED, Share, Stream, Topic, added, drop_blocks, fence, seen,
     stream_fed, stream_space, take_list, take_some,
 )
@@ -24,7 +25,7 @@ from collections import namedtuple
 from batchval.errors import BatchvalError
 
 cdef enum:
-    MOST_TOPIC_BYTES = 249  # Kafka's limit
+    MAX_TOPIC_BYTES = 249  # Kafka's limit
 
 cdef dict MODES = {"headers": COUNT_HEADERS, "records": COUNT_RECORDS, "blocks": GIVE_BLOCKS}
 
@@ -204,9 +205,9 @@ cdef class Receiver:
         cdef bytes name = topic.encode()
         cdef Share *share
         cdef int32_t slot
-        if not 0 < len(name) <= MOST_TOPIC_BYTES:
+        if not 0 < len(name) <= MAX_TOPIC_BYTES:
             raise BatchvalError(
-                f"topic has {len(name)} bytes: expected 1 to {MOST_TOPIC_BYTES}")
+                f"topic has {len(name)} bytes: expected 1 to {MAX_TOPIC_BYTES}")
         self.begin()
         try:
             slot = self.free_slot()
@@ -296,7 +297,7 @@ cdef class Receiver:
         """Note that a block was used. True: wake the loop to ask for more. Waits for nobody."""
         if not 0 <= slot < self.stream.share_count:
             raise BatchvalError(f"slot {slot} has no partition")
-        if added(&self.stream.shares[slot].waiting, -1) != MOST_WAITING - 1:
+        if added(&self.stream.shares[slot].waiting, -1) != MAX_WAITING_BLOCKS - 1:
             return False
         fence()
         return not seen(&self.stream.under_way)

@@ -81,7 +81,7 @@ class Streams:
         self._quota = quota
         self._on_block = on_block
         self._on_change = on_change
-        self._lines: dict[int, list[Line]] = {}  # by the leader's id
+        self._lines: dict[int, list[LeaderConnection]] = {}  # by the leader's id
         self._loop = asyncio.get_running_loop()
         self._left = NOTHING  # of receivers that are gone
         self._thread: ReceiveLoop | None = None
@@ -116,7 +116,9 @@ class Streams:
     def is_lacking(self) -> bool:
         """Return whether a connection has to be opened again."""
         return any(
-            line.state is LineState.CLOSED for lines in self._lines.values() for line in lines
+            line.state is LeaderConnectionState.CLOSED
+            for lines in self._lines.values()
+            for line in lines
         )
 
     def prepare(self, leaders: Iterable[Node | None]) -> None:
@@ -130,7 +132,7 @@ class Streams:
         if (
             lines
             and lines[0].leader != leader
-            and all(line.state is not LineState.RUNNING for line in lines)
+            and all(line.state is not LeaderConnectionState.RUNNING for line in lines)
         ):
             lines = []
         if not lines:
@@ -138,22 +140,22 @@ class Streams:
         for number in range(connections):
             if number == len(lines):
                 node = Node(_NODE_IDS + leader.id * CONNECTIONS + number, leader.host, leader.port)
-                lines.append(Line(leader, node, lines))
+                lines.append(LeaderConnection(leader, node, lines))
             if (
-                lines[number].state is LineState.CLOSED
+                lines[number].state is LeaderConnectionState.CLOSED
                 and self._loop.time() >= lines[number].opens_at
             ):
                 self._open(lines[number])
 
-    def _open(self, line: Line) -> None:
-        line.state = LineState.OPENING
+    def _open(self, line: LeaderConnection) -> None:
+        line.state = LeaderConnectionState.OPENING
         kind = Build(ApiKey.API_VERSIONS, (0, ApiVersions.latest), ApiVersions())
         future = self._client.send(line.node, kind)
         future.add_callbacks(
             lambda sent: self._opened(line, sent), lambda error: self._failed(line, error)
         )
 
-    def _running(self) -> Iterator[Line]:
+    def _running(self) -> Iterator[LeaderConnection]:
         """Yield the lines whose sockets the thread reads."""
         for lines in self._lines.values():
             yield from (line for line in lines if line.receiver is not None)
@@ -189,7 +191,7 @@ class Streams:
         for line in self._running():
             self._collect(line)
 
-    def _collect(self, line: Line) -> None:
+    def _collect(self, line: LeaderConnection) -> None:
         assert line.receiver is not None
         for slot, records, fetch_offset, next_offset, high_watermark in line.receiver.blocks():
             state = line.slots.get(slot)
@@ -218,7 +220,7 @@ class Streams:
                 if line.tokens[slot] != (state.token, state.paused):
                     self._follow(line, slot, state)
 
-    def _follow(self, line: Line, slot: int, state: PartitionState) -> None:
+    def _follow(self, line: LeaderConnection, slot: int, state: PartitionState) -> None:
         assert line.receiver is not None
         if state.token != line.tokens[slot][0]:
             line.receiver.drop(slot)
@@ -228,7 +230,7 @@ class Streams:
             line.tokens[slot] = (state.token, state.paused)
         self._wake()  # others are held back no more
 
-    def _let_go(self, line: Line, slot: int) -> PartitionState:
+    def _let_go(self, line: LeaderConnection, slot: int) -> PartitionState:
         state = line.slots.pop(slot)
         del line.tokens[slot]
         state.share = None
@@ -255,14 +257,14 @@ class Streams:
 
     # --- connections
 
-    def _opened(self, line: Line, sent: ClientResponse) -> None:
+    def _opened(self, line: LeaderConnection, sent: ClientResponse) -> None:
         if self._lines.get(line.leader.id) is not line.others:
             return
         spoken = next(
             (api for api in sent.response.api_keys if api.api_key == FetchRequest.api_key), None
         )
         if spoken is None or spoken.max_version < _OLDEST or spoken.min_version > _NEWEST:
-            line.state = LineState.REFUSED
+            line.state = LeaderConnectionState.REFUSED
             return
         connection = self._client.network.connection(line.node)
         descriptor = connection.detach() if connection is not None else None
@@ -280,7 +282,7 @@ class Streams:
         self._descriptors.add(socket)
         line.socket = socket
         line.receiver = self._receiver(min(_NEWEST, spoken.max_version))
-        line.state = LineState.RUNNING
+        line.state = LeaderConnectionState.RUNNING
         thread.add(line.receiver, line.socket)
         self._even_out(line)
         self._on_change()
@@ -301,7 +303,7 @@ class Streams:
             quota=self._quota,
         )
 
-    def _even_out(self, line: Line) -> None:
+    def _even_out(self, line: LeaderConnection) -> None:
         """Let a connection that was opened have its part of the leader's partitions."""
         for other in line.others:
             if other.receiver is None or other is line:
@@ -310,9 +312,9 @@ class Streams:
             for slot in list(other.slots)[: (len(other.slots) - len(line.slots)) // 2]:
                 self._give_back(other, slot, other.receiver.drop(slot), 0)
 
-    def _failed(self, line: Line, error: BaseException) -> None:
+    def _failed(self, line: LeaderConnection, error: BaseException) -> None:
         log.debug("connecting to %s for fetching: %s", line.leader, error)
-        line.state = LineState.CLOSED
+        line.state = LeaderConnectionState.CLOSED
         line.opens_at = self._loop.time() + self._options.retry_backoff_ms / 1000
 
     def _started(self) -> ReceiveLoop:
@@ -364,7 +366,7 @@ class Streams:
         self._end_thread()
         self._on_change()
 
-    def _give_back(self, line: Line, slot: int, position: int, plain: int) -> None:
+    def _give_back(self, line: LeaderConnection, slot: int, position: int, plain: int) -> None:
         token = line.tokens[slot][0]
         state = self._let_go(line, slot)
         state.plain = plain
@@ -373,7 +375,7 @@ class Streams:
             if self.counts:
                 state.position = position
 
-    def _lost(self, line: Line, why: str) -> None:
+    def _lost(self, line: LeaderConnection, why: str) -> None:
         error = DisconnectError(why or "the connection was closed by the broker")
         log.debug("fetching from %s: %s", line.leader, error)
         slots = list(line.slots.values())
@@ -382,7 +384,7 @@ class Streams:
             state.retry_at = self._loop.time() + self._options.retry_backoff_ms / 1000
         self._client.network.disconnect(line.node, error)
 
-    def _end(self, line: Line) -> None:
+    def _end(self, line: LeaderConnection) -> None:
         assert self._thread is not None
         assert line.receiver is not None
         self._thread.remove(line.receiver)
@@ -394,7 +396,7 @@ class Streams:
         self._descriptors.remove(line.socket)
         os.close(line.socket)
         line.receiver = None
-        line.state = LineState.CLOSED
+        line.state = LeaderConnectionState.CLOSED
 
 
 def _pipes() -> tuple[int, int, int, int]:
@@ -420,7 +422,7 @@ def _run(loop: ReceiveLoop, wake: int, notify: int) -> None:
         os.close(notify)
 
 
-class LineState(enum.Enum):
+class LeaderConnectionState(enum.Enum):
     """The state of a leader's connection."""
 
     CLOSED = enum.auto()
@@ -430,13 +432,13 @@ class LineState(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class LeaderConnection:
     """A connection to one leader."""
 
     leader: Node
     node: Node
-    others: list[Line]  # all to this leader
-    state: LineState = LineState.CLOSED
+    others: list[LeaderConnection]  # all to this leader
+    state: LeaderConnectionState = LeaderConnectionState.CLOSED
     opens_at: float = 0.0  # seconds of the loop's clock: not before
     receiver: Receiver | None = None
     socket: int = -1  # the thread's own descriptor

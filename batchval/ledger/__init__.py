@@ -5,9 +5,9 @@
 from batchval.ledger.claims_ledger import (
     DEMOTION_MS,
     FIRST_CHECKED,
-    MOST_SENDERS,
+    MAX_SENDERS,
     ClaimsCounts,
     ClaimsLedger,
 )
 
-__all__ = ["DEMOTION_MS", "FIRST_CHECKED", "MOST_SENDERS", "ClaimsCounts", "ClaimsLedger"]
+__all__ = ["DEMOTION_MS", "FIRST_CHECKED", "MAX_SENDERS", "ClaimsCounts", "ClaimsLedger"]

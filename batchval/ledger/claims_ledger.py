@@ -40,11 +40,11 @@ from batchval.ledger.sender_trust import Counts, SenderTrust
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.types import CompressionType
 
-__all__ = ["DEMOTION_MS", "FIRST_CHECKED", "MOST_SENDERS", "ClaimsCounts", "ClaimsLedger"]
+__all__ = ["DEMOTION_MS", "FIRST_CHECKED", "MAX_SENDERS", "ClaimsCounts", "ClaimsLedger"]
 
 FIRST_CHECKED = 100  # batches of a new sender
 DEMOTION_MS = 3_600_000
-MOST_SENDERS = 10_000
+MAX_SENDERS = 10_000
 
 _Decision: TypeAlias = Literal["ignore", "verify", "trust"]
 _Tag: TypeAlias = bytes | bytearray | memoryview
@@ -109,7 +109,7 @@ class ClaimsLedger:
         secret: bytes | None = None,
         first_checked: int = FIRST_CHECKED,
         demotion_ms: int = DEMOTION_MS,
-        most_senders: int = MOST_SENDERS,
+        most_senders: int = MAX_SENDERS,
     ) -> None:
         secret = os.urandom(32) if secret is None else bytes(secret)
         if not 16 <= len(secret) <= 64:

@@ -28,7 +28,7 @@ __all__ = ["ScramClient", "authenticate"]
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: Kafka's least; and what a broker may make us compute
 _ITERATIONS: Final = range(4_096, 1_000_001)
-_MOST_DIGITS: Final = 10  # Python converts 4,300 at most
+_MAX_DIGITS: Final = 10  # Python converts 4,300 at most
 
 
 class ScramClient:
@@ -59,7 +59,7 @@ class ScramClient:
         if (
             not iterations.isascii()
             or not iterations.isdigit()
-            or len(iterations) > _MOST_DIGITS
+            or len(iterations) > _MAX_DIGITS
             or int(iterations) not in _ITERATIONS
         ):
             raise AuthenticationError(f"SCRAM: the broker asks for {iterations[:20]!r} iterations")

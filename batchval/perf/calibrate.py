@@ -20,9 +20,9 @@ from batchval.perf.tally import Tally
 
 __all__ = ["Calibration", "calibrate", "delay_like", "plain"]
 
-MOST_S: Final = 5.0
+MAX_DURATION_S: Final = 5.0
 #: The broker needs about half of it to read a request and make the answer.
-LEAST_DELAY_US: Final = 150
+MIN_DELAY_US: Final = 150
 DEFAULT_DELAY_US: Final = 1_000
 
 
@@ -53,7 +53,7 @@ def delay_like(run: ProduceRun) -> int:
         found = round(counted.sum_us / counted.count)
     else:
         found = DEFAULT_DELAY_US
-    return min(max(found, LEAST_DELAY_US), responder.MAX_DELAY_US)
+    return min(max(found, MIN_DELAY_US), responder.MAX_DELAY_US)
 
 
 def plain(found: Mapping[str, str], bootstrap: str) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _shortened(settings: ProduceSettings) -> ProduceSettings:
     """Return settings for a run of a few seconds; with a schedule, a third of it is for the warm-up
     at most.
     """
-    seconds = min(settings.duration_s or MOST_S, MOST_S)
+    seconds = min(settings.duration_s or MAX_DURATION_S, MAX_DURATION_S)
     warmup = settings.warmup_records
     if settings.throughput > 0:
         warmup = min(warmup, int(settings.throughput * seconds / 3))

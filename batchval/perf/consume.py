@@ -20,7 +20,7 @@ from batchval.errors import BatchvalError
 from batchval.perf.consumer_lines import Interval, Summary
 
 __all__ = [
-    "MOST_RECORDS",
+    "MAX_RECORDS",
     "Clock",
     "ConsumeError",
     "ConsumeRun",
@@ -169,7 +169,7 @@ class Shared:
 
 #: As in Kafka's tool.
 POLL_MS = 100
-MOST_RECORDS = 500  # of a poll that a client bounds: Kafka's max.poll.records
+MAX_RECORDS = 500  # of a poll that a client bounds: Kafka's max.poll.records
 #: While joining: short, so that all threads begin together.
 JOIN_POLL_MS = 10
 _NS = 1_000_000

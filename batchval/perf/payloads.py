@@ -19,7 +19,7 @@ from batchval.named_files import read_whole
 __all__ = ["FilePayloads", "Letters", "Monotonic", "PayloadError", "Payloads", "parts_of"]
 
 _POOL_BYTES = 16 << 20
-_LARGEST_FILE: Final = 1 << 30  # bytes, which stay in memory
+_MAX_FILE_BYTES: Final = 1 << 30  # bytes, which stay in memory
 
 
 class PayloadError(BatchvalError):
@@ -69,7 +69,7 @@ def parts_of(path: Path, delimiter: str) -> list[bytes]:
     Raises PayloadError, OSError.
 
     """
-    data = read_whole(path, _LARGEST_FILE)
+    data = read_whole(path, _MAX_FILE_BYTES)
     try:
         parts = [part or b"" for part in re.split(delimiter.encode(), data)]
     except re.error as error:

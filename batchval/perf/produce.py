@@ -37,7 +37,7 @@ _CHUNK_BYTES = 128 << 10  # bytes that are stamped and passed to the client at o
 _CHUNK = 256
 _PROGRESS_S = 0.2
 _DRAIN_S = 10.0  # how long an interrupted run waits for answers
-_LONGEST_WAIT_S = 0.05  # of a pause: the end of the run is looked for after each
+_MAX_WAIT_S = 0.05  # of a pause: the end of the run is looked for after each
 INTERVAL_PERCENTILES = (50, 75, 95, 99, 99.9)
 
 
@@ -212,7 +212,7 @@ class _Worker:
         now = now_ns()
         wait = schedule.wait_ns(self.sent, now)
         if wait > 0:
-            await self.client.pause(min(wait / 1e9, _LONGEST_WAIT_S))
+            await self.client.pause(min(wait / 1e9, _MAX_WAIT_S))
             return 0
         return min(count, schedule.due(now) - self.sent)
 

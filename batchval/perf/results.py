@@ -300,7 +300,14 @@ def latency_from(result: Result) -> str:
 
 
 #: Numbers that are not sums.
-_LONGEST = {"elapsed_ns", "sending_ns", "highest_in_flight", "max_us", "t_ms", "throttle_time_ms"}
+_MERGED_BY_MAX = {
+    "elapsed_ns",
+    "sending_ns",
+    "highest_in_flight",
+    "max_us",
+    "t_ms",
+    "throttle_time_ms",
+}
 #: Those of consumers: averages over threads, and dates in ms.
 _AVERAGED = {"rebalance_ms"}
 _FIRST = {"start_ms", "assigned_ms", "min_us"}
@@ -428,7 +435,7 @@ def _together(name: str, values: list[Any]) -> Any:
         return sum(values) / len(values)
     if name in _FIRST:
         return min(values)
-    return max(values) if name in _LONGEST | _LAST else sum(values)
+    return max(values) if name in _MERGED_BY_MAX | _LAST else sum(values)
 
 
 def _summed(many: Sequence[dict[str, int]]) -> dict[str, int]:
@@ -461,7 +468,7 @@ def _intervals(results: Sequence[Result]) -> list[dict[str, Any]]:
                 if isinstance(value, int | float):
                     bin_[name] = (
                         max(bin_.get(name, 0), value)
-                        if name in _LONGEST
+                        if name in _MERGED_BY_MAX
                         else bin_.get(name, 0) + value
                     )
     return [bins[i] for i in sorted(bins)]

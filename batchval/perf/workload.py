@@ -39,14 +39,14 @@ from batchval.yaml_settings.faults import Fault, Source, lines_of  # noqa: E402
 from batchval.yaml_settings.wording import STRICT, fault_of  # noqa: E402
 from batchval.yaml_settings.yaml_values import ConfigError, parsed, read_bytes, text_of  # noqa: E402
 
-__all__ = ["MOST_CLIENTS", "Create", "Topic", "Workload", "load", "workload_of"]
+__all__ = ["MAX_CLIENTS", "Create", "Topic", "Workload", "load", "workload_of"]
 
 #: Producers and consumers of a workload, all topics together: each has a thread.
-MOST_CLIENTS: Final = 1024
-_MOST_SIZES: Final = 1000
-_MOST_RECORDS: Final = 2**40
+MAX_CLIENTS: Final = 1024
+_MAX_SIZES: Final = 1000
+_MAX_RECORDS: Final = 2**40
 _DEFAULT_REQUEST: Final = 1_048_576
-_MOST_DIGITS: Final = 10  # of an int32
+_MAX_DIGITS: Final = 10  # of an int32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Properties that the run sets by itself.
 _OWN: Final = {
@@ -67,8 +67,8 @@ def _topic_name(name: str) -> str:
 def _sizes(value: Any) -> Any:
     """Return a list of sizes; one size is a list of one."""
     sizes = value if isinstance(value, list) else [value]
-    if not 1 <= len(sizes) <= _MOST_SIZES or not all(type(size) is int for size in sizes):
-        raise ValueError(f"must be a number of bytes, or a list of 1 to {_MOST_SIZES} of them")
+    if not 1 <= len(sizes) <= _MAX_SIZES or not all(type(size) is int for size in sizes):
+        raise ValueError(f"must be a number of bytes, or a list of 1 to {_MAX_SIZES} of them")
     for size in sizes:
         if not HEADER_BYTES <= size < 2**31:
             raise ValueError(f"must be {HEADER_BYTES} to {2**31 - 1} bytes, not {size}")
@@ -86,7 +86,7 @@ def _property_value(value: Any) -> Any:
     return value
 
 
-_Clients = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
+_Clients = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 _Property = Annotated[str, BeforeValidator(_property_value)]
 
 
@@ -125,7 +125,7 @@ class Workload(BaseModel):
 
     duration_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)]
     warmup_s: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)] = 0
-    topics: Annotated[list[Topic], Field(min_length=1, max_length=MOST_CLIENTS)]
+    topics: Annotated[list[Topic], Field(min_length=1, max_length=MAX_CLIENTS)]
     producer: dict[str, _Property] = {}
     consumer: dict[str, _Property] = {}
 
@@ -193,13 +193,13 @@ def _topics(workload: Workload) -> Iterator[Fault]:
         if topic.create is not None and topic.consumers > topic.create.partitions:
             text = f"must be at most {topic.create.partitions}, one for each partition, not {topic.consumers}"
             yield Fault(("topics", i, "consumers"), text)
-        if (records := workload.records(topic)) > _MOST_RECORDS:
+        if (records := workload.records(topic)) > _MAX_RECORDS:
             yield Fault(
                 ("topics", i, "rate"),
-                f"must make at most {_MOST_RECORDS} records in the run, not {records}",
+                f"must make at most {_MAX_RECORDS} records in the run, not {records}",
             )
-    if workload.clients > MOST_CLIENTS:
-        most = f"at most {MOST_CLIENTS} producers and consumers together"
+    if workload.clients > MAX_CLIENTS:
+        most = f"at most {MAX_CLIENTS} producers and consumers together"
         yield Fault(("topics",), f"must have {most}, not {workload.clients}")
 
 
@@ -208,7 +208,7 @@ def _sizes_fit(workload: Workload, common: Mapping[str, str]) -> Iterator[Fault]
     text = (dict(common) | workload.producer).get("max.request.size", str(_DEFAULT_REQUEST))
     most = (
         int(text)
-        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+        if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
         else _DEFAULT_REQUEST
     )
     for i, topic in enumerate(workload.topics):

@@ -18,7 +18,7 @@ from batchval.producer.errors import DeliveryError, DeliveryFailure, Transaction
 __all__ = ["Delivery", "Failures", "Outcome", "RecordMetadata"]
 
 NO_OFFSET: Final = -1
-_MOST_KEPT: Final = 100  # failed batches that a DeliveryError names
+_MAX_KEPT_FAILURES: Final = 100  # failed batches that a DeliveryError names
 
 log = logging.getLogger("batchval.producer")
 
@@ -174,7 +174,7 @@ class Failures:
         self.count += outcome.unreceived
         outcome.counted = True
         self._newest = outcome
-        if len(self._kept) < _MOST_KEPT:
+        if len(self._kept) < _MAX_KEPT_FAILURES:
             self._kept[outcome] = None
         where = (outcome.topic, outcome.partition)
         if where not in self._warned:
@@ -204,7 +204,7 @@ class Failures:
             self.add(outcome)
             return
         self.count += 1
-        if len(self._kept) < _MOST_KEPT:
+        if len(self._kept) < _MAX_KEPT_FAILURES:
             self._kept[outcome] = None
 
     def discard(self) -> None:

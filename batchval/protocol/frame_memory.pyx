@@ -25,11 +25,11 @@ from batchval.protocol.mapped cimport map_memory, remap_memory, unmap_memory
 from batchval.protocol.errors import ProtocolError
 
 cdef enum:
-    SMALLEST = 4 << 10        # read block; each next kind has four times the size
+    MIN_READ_BLOCK = 4 << 10        # read block; each next kind has four times the size
     PAGE = 4096
     KEPT = 32                 # read blocks of each size: 10.6 MiB
     LARGE_KEPT = 12           # and large blocks, because each page of fresh memory costs a fault
-    MOST_LARGE = 13 << 20
+    MAX_LARGE_BYTES = 13 << 20
 
 cdef enum:
     UNLIMITED = 0x7fffffffffffffff
@@ -82,7 +82,7 @@ def kept():
     cdef int kind
     cdef int64_t total = large_total
     for kind in range(LARGE):
-        total += <int64_t>kept_count[kind] * (SMALLEST << 2 * kind)
+        total += <int64_t>kept_count[kind] * (MIN_READ_BLOCK << 2 * kind)
     return total
 
 
@@ -112,7 +112,7 @@ cdef inline int read_kind() noexcept:
 
 cdef Py_ssize_t kind_size() noexcept:
     """Return the size of new read blocks."""
-    return SMALLEST << 2 * read_kind()
+    return MIN_READ_BLOCK << 2 * read_kind()
 
 
 cdef int64_t trusted() noexcept:
@@ -129,7 +129,7 @@ cdef int kind_for(Py_ssize_t size) noexcept:
     cdef int kind = read_kind()
     if size > BLOCK:
         return LARGE
-    if kind < READ_256K and size > SMALLEST << 2 * kind:
+    if kind < READ_256K and size > MIN_READ_BLOCK << 2 * kind:
         return EXACT
     return kind
 
@@ -179,9 +179,9 @@ cdef bint keep_large(uint8_t *memory, Py_ssize_t size) noexcept:
     cdef Py_ssize_t freed = 0
     cdef uint8_t *other
     cdef int i, smallest
-    if size > MOST_LARGE:
+    if size > MAX_LARGE_BYTES:
         return False
-    while large_count == LARGE_KEPT or large_total + size > MOST_LARGE:
+    while large_count == LARGE_KEPT or large_total + size > MAX_LARGE_BYTES:
         smallest = 0
         for i in range(1, large_count):
             if large_sizes[i] < large_sizes[smallest]:
@@ -220,7 +220,7 @@ cdef class Block:
             if kept_one >= 0:
                 self.memory = take_large(kept_one, &self.size)
         elif self.kind < LARGE:
-            self.size = SMALLEST << 2 * self.kind
+            self.size = MIN_READ_BLOCK << 2 * self.kind
             if kept_count[self.kind]:
                 kept_count[self.kind] -= 1
                 self.memory = kept_read[self.kind][kept_count[self.kind]]

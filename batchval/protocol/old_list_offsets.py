@@ -27,7 +27,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 _NOT_FOUND: Final = -1
-_LEAST_TIMESTAMP: Final = 0
+_MIN_TIMESTAMP: Final = 0
 #: Times its size that a request takes until its answer comes, with the answers to both questions.
 _HELD_TIMES: Final = 4
 
@@ -89,7 +89,7 @@ class OldListOffsets:
         """Return what else the broker is to be asked first: LATEST, EARLIEST."""
         everything = [wanted for _, parts in self._all() for wanted in parts]
         found = []
-        if any(wanted.timestamp >= _LEAST_TIMESTAMP for wanted in everything):
+        if any(wanted.timestamp >= _MIN_TIMESTAMP for wanted in everything):
             found.append(LATEST)
         if any(wanted.most > 1 and wanted.timestamp != EARLIEST for wanted in everything):
             found.append(EARLIEST)
@@ -151,7 +151,7 @@ class OldListOffsets:
 
 def _offsets(wanted: _Wanted, offset: int, end: int, start: int) -> list[int]:
     """Return the offsets of one partition, the highest first."""
-    if offset < 0 and wanted.timestamp >= _LEAST_TIMESTAMP:
+    if offset < 0 and wanted.timestamp >= _MIN_TIMESTAMP:
         offset = end
     found = [offset] if offset >= 0 else []
     if 0 <= start < offset:

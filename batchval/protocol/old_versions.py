@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["CONSUMERS", "ERROR_CODES", "PRODUCERS", "Raised", "lower_answer", "raise_request"]
 
 #: A step of a translation; the int is how many more elements of arrays may come.
-Step = Callable[[Reader, Writer, int], int]
-Steps = tuple[Step, ...]
+TranslationStep = Callable[[Reader, Writer, int], int]
+TranslationSteps = tuple[TranslationStep, ...]
 
 #: More elements of arrays than any answer has.
 UNBOUNDED: Final = 1 << 62
@@ -71,7 +71,7 @@ ERROR_CODES: Final[Mapping[ApiKey, Mapping[int, int]]] = {
 # ---- steps ---------------------------------------------------------------------------------------
 
 
-def _copy(*kinds: str) -> Step:
+def _copy(*kinds: str) -> TranslationStep:
     """Return a step that copies fields."""
     readers = [getattr(Reader, kind) for kind in kinds]
     writers = [getattr(Writer, kind) for kind in kinds]
@@ -85,7 +85,7 @@ def _copy(*kinds: str) -> Step:
     return step
 
 
-def _drop(*kinds: str) -> Step:
+def _drop(*kinds: str) -> TranslationStep:
     """Return a step that leaves fields out."""
     readers = [getattr(Reader, kind) for kind in kinds]
 
@@ -97,7 +97,7 @@ def _drop(*kinds: str) -> Step:
     return step
 
 
-def _put(kind: str, value: object) -> Step:
+def _put(kind: str, value: object) -> TranslationStep:
     """Return a step that writes a field of which the other version knows nothing."""
     writer = getattr(Writer, kind)
 
@@ -108,7 +108,7 @@ def _put(kind: str, value: object) -> Step:
     return step
 
 
-def _each(*steps: Step) -> Step:
+def _each(*steps: TranslationStep) -> TranslationStep:
     """Return a step that translates the elements of an array, which may be null."""
 
     def step(r: Reader, w: Writer, left: int) -> int:
@@ -269,8 +269,8 @@ class Raised(NamedTuple):
 
     oldest: int
     to: int
-    requests: tuple[Steps | None, ...] = ()
-    answers: tuple[Steps | None, ...] = ()
+    requests: tuple[TranslationSteps | None, ...] = ()
+    answers: tuple[TranslationSteps | None, ...] = ()
     kept_from: int = 0
 
     @property
@@ -344,7 +344,7 @@ def lower_answer(raised: Raised, version: int, body: Buffer) -> bytes:
     return bytes(body) if steps is None else _translated(steps, Reader(body), UNBOUNDED)
 
 
-def _translated(steps: Steps, r: Reader, max_elements: int) -> bytes:
+def _translated(steps: TranslationSteps, r: Reader, max_elements: int) -> bytes:
     w = Writer()
     left = max_elements
     for step in steps:

@@ -33,20 +33,20 @@ __all__ = ["Asker", "RegistryBusyError", "SubjectIds"]
 
 #: Subjects that are remembered; one more, and the oldest without ids is forgotten. Up to a tenth
 #: more where many have ids.
-MOST_SUBJECTS: Final = 10_000
+MAX_SUBJECTS: Final = 10_000
 #: Subjects with ids that one call passes over in search of one without.
-MOST_PASSED: Final = 100
+MAX_PASSED_SUBJECTS: Final = 100
 #: Ids of one subject.
-MOST_IDS: Final = 100_000
+MAX_IDS: Final = 100_000
 #: Ids of a subject that are known not to be there.
-MOST_ABSENT: Final = 10_000
+MAX_ABSENT_IDS: Final = 10_000
 #: Questions that wait for an answer: of all, and of one connection, which are those of two batches.
-MOST_QUESTIONS: Final = 256
+MAX_QUESTIONS: Final = 256
 MAX_OWN_QUESTIONS: Final = 32
 #: Questions in a second, and new subjects that are read: in the long run, and at once after a time
 #: without any, as at the start of a gate. Clients choose ids and topics.
 QUESTIONS_PER_S: Final = 100.0
-MOST_AT_ONCE: Final = 10_000.0
+MAX_AT_ONCE: Final = 10_000.0
 #: Seconds between readings of new subjects where these are too many.
 PAUSE_S: Final = 0.1
 #: Seconds between log lines about answers that cannot be used.
@@ -133,8 +133,8 @@ class SubjectIds:
         self._absent: OrderedDict[tuple[str, str, int], float] = OrderedDict()
         self._unusable: OrderedDict[int, float] = OrderedDict()
         # for questions, and for new subjects that are read
-        self._rate = TokenBucket(QUESTIONS_PER_S, MOST_AT_ONCE, clock)
-        self._reading_rate = TokenBucket(QUESTIONS_PER_S, MOST_AT_ONCE, clock)
+        self._rate = TokenBucket(QUESTIONS_PER_S, MAX_AT_ONCE, clock)
+        self._reading_rate = TokenBucket(QUESTIONS_PER_S, MAX_AT_ONCE, clock)
         self._logged_until = 0.0
         self._asked: dict[int, _Question] = {}
         self._lines: OrderedDict[Hashable, deque[_Question]] = OrderedDict()  # by connection
@@ -162,20 +162,20 @@ class SubjectIds:
         with self._lock:
             found = self._subjects.setdefault(subject, _Subject())
             self._forget_some()
-            if len(self._new) < MOST_SUBJECTS:
+            if len(self._new) < MAX_SUBJECTS:
                 self._new.add(subject)
         self._wake.set()
         return found.ids
 
     def _forget_some(self) -> None:
         """Forget the oldest subjects without ids: strangers' names must not push real ones out."""
-        for _ in range(MOST_PASSED):
-            if len(self._subjects) <= MOST_SUBJECTS:
+        for _ in range(MAX_PASSED_SUBJECTS):
+            if len(self._subjects) <= MAX_SUBJECTS:
                 return
             name, oldest = self._subjects.popitem(last=False)
             if oldest.ids:
                 self._subjects[name] = oldest
-        while len(self._subjects) > MOST_SUBJECTS + MOST_SUBJECTS // 10:
+        while len(self._subjects) > MAX_SUBJECTS + MAX_SUBJECTS // 10:
             self._subjects.popitem(last=False)
 
     def is_absent(self, subject: str, schema_id: int, asker: Asker = ANYBODY) -> bool:
@@ -216,10 +216,10 @@ class SubjectIds:
                 text = f"{self.client.url}: had no answer for schema id {schema_id} a moment ago"
                 answer.set_exception(RegistryAnswerError(text))
                 return answer
-            if len(self._asked) >= MOST_QUESTIONS:
+            if len(self._asked) >= MAX_QUESTIONS:
                 answer.set_exception(
                     RegistryBusyError(
-                        f"{self.client.url}: {MOST_QUESTIONS} requests wait for an answer"
+                        f"{self.client.url}: {MAX_QUESTIONS} requests wait for an answer"
                     )
                 )
                 return answer
@@ -317,7 +317,7 @@ class SubjectIds:
             elif isinstance(failure, RegistryAnswerError):
                 self._unusable[schema_id] = self._clock() + self._retry_s
                 self._unusable.move_to_end(schema_id)
-                if len(self._unusable) > MOST_ABSENT:
+                if len(self._unusable) > MAX_ABSENT_IDS:
                     self._unusable.popitem(last=False)
         if failure is None:
             answer.set_result(found)
@@ -328,13 +328,13 @@ class SubjectIds:
         now = self._clock()
         for name in found & self._subjects.keys():
             subject = self._subjects[name]
-            if schema_id not in subject.ids and len(subject.ids) < MOST_IDS:
+            if schema_id not in subject.ids and len(subject.ids) < MAX_IDS:
                 subject.found[schema_id] = now
                 subject.ids |= {schema_id}
         for sender, name in asking:
             if name not in found:
                 self._absent[sender, name, schema_id] = now + self._absent_s
-        while len(self._absent) > MOST_ABSENT:
+        while len(self._absent) > MAX_ABSENT_IDS:
             self._absent.popitem(last=False)
 
     # ---- what is read in the background ----------------------------------------------------------
@@ -396,7 +396,7 @@ class SubjectIds:
             return
         began = self._clock()
         versions: dict[int, int] = {}
-        for version in (self.client.versions(subject) or [])[-MOST_IDS:]:
+        for version in (self.client.versions(subject) or [])[-MAX_IDS:]:
             if self._end.is_set():
                 return
             schema_id = known.versions.get(version)

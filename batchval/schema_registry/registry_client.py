@@ -27,11 +27,11 @@ from batchval.errors import ArgumentValueError, BatchvalError
 __all__ = ["RegistryAnswerError", "RegistryClient", "RegistryError"]
 
 #: Bytes of an answer.
-LARGEST_ANSWER: Final = 1 << 20
+MAX_ANSWER_BYTES: Final = 1 << 20
 #: Bytes that are read of a connection: http.client reads a chunk of size -1 to the end.
-MOST_READ: Final = 8 * LARGEST_ANSWER
+MAX_READ_BYTES: Final = 8 * MAX_ANSWER_BYTES
 #: Characters of a registry's own words in an error.
-MOST_WORDS: Final = 200
+MAX_MESSAGE_LENGTH: Final = 200
 #: ``error_code`` of answers about a subject, version or schema that does not exist.
 ABSENT: Final = frozenset((40401, 40402, 40403))
 #: Statuses that are about one subject or id, where a registry's own error comes with them. 403: the
@@ -45,7 +45,7 @@ _OF_ONE: Final = frozenset(
     )
 )
 #: Bytes of an answer that are parsed in one call: below 1 ms.
-MOST_AT_ONCE: Final = 16 << 10
+MAX_PARSED_AT_ONCE: Final = 16 << 10
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _NUMBERS: Final = range(2**31)
 _PORTS: Final = {"http": 80, "https": 443}
@@ -129,9 +129,9 @@ class RegistryClient:
             status, data = self._exchange(path)
         except (OSError, http.client.HTTPException, ValueError) as error:  # of a chunk's size, too
             text = str(error) or type(error).__name__
-            raise self._error(path, text[:MOST_WORDS]) from None
-        if len(data) > LARGEST_ANSWER:
-            what = f"the answer is longer than {LARGEST_ANSWER} bytes"
+            raise self._error(path, text[:MAX_MESSAGE_LENGTH]) from None
+        if len(data) > MAX_ANSWER_BYTES:
+            what = f"the answer is longer than {MAX_ANSWER_BYTES} bytes"
             raise self._error(
                 path, what, RegistryAnswerError if status == http.HTTPStatus.OK else RegistryError
             )
@@ -150,7 +150,9 @@ class RegistryClient:
         if status == http.HTTPStatus.NOT_FOUND and isinstance(code, int) and code in ABSENT:
             return None
         is_of_one = isinstance(code, int) and status in _OF_ONE
-        what = f"HTTP {status}" + (f": {words[:MOST_WORDS]}" if isinstance(words, str) else "")
+        what = f"HTTP {status}" + (
+            f": {words[:MAX_MESSAGE_LENGTH]}" if isinstance(words, str) else ""
+        )
         raise self._error(path, what, RegistryAnswerError if is_of_one else RegistryError)
 
     def _exchange(self, path: str) -> tuple[int, bytes]:
@@ -173,8 +175,8 @@ class RegistryClient:
             connection.sock = _Timed(sock, until)
             connection.request("GET", f"{self._path}{path}", headers=headers)
             response = connection.getresponse()
-            data = response.read(LARGEST_ANSWER + 1)
-            if response.length and len(data) <= LARGEST_ANSWER:
+            data = response.read(MAX_ANSWER_BYTES + 1)
+            if response.length and len(data) <= MAX_ANSWER_BYTES:
                 raise http.client.IncompleteRead(data, response.length)
             return response.status, data
 
@@ -229,7 +231,7 @@ def _parsed(data: bytes) -> Any:
     """Parse JSON, a long list element by element: in one call the parser keeps the interpreter for
     itself, 10 ms for the 20,000 subjects of a widely used schema. ValueError, RecursionError.
     """
-    if len(data) <= MOST_AT_ONCE or data[:1] != b"[":
+    if len(data) <= MAX_PARSED_AT_ONCE or data[:1] != b"[":
         return json.loads(data)
     text, decoder = data.decode(), json.JSONDecoder()
     found: list[Any] = []
@@ -277,7 +279,7 @@ class _TimedReader(io.RawIOBase):
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock = sock
         self._until = until
-        self._left = MOST_READ
+        self._left = MAX_READ_BYTES
 
     def readable(self) -> bool:
         return True
@@ -287,5 +289,5 @@ class _TimedReader(io.RawIOBase):
         size = self._sock.recv_into(buffer)
         self._left -= size
         if self._left < 0:
-            raise OSError(f"more than {MOST_READ} bytes came")
+            raise OSError(f"more than {MAX_READ_BYTES} bytes came")
         return size

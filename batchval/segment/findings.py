@@ -24,7 +24,7 @@ from batchval.segment.store import text_of
 __all__ = [
     "BREAKS",
     "BROKEN",
-    "MOST",
+    "MAX_FINDINGS_PER_RULE",
     "STRUCTURAL",
     "Finding",
     "Found",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 #: findings of one rule that a segment lists; the last of them counts the others
-MOST = 100
+MAX_FINDINGS_PER_RULE = 100
 
 
 class Level(StrEnum):
@@ -120,8 +120,9 @@ class Finding(NamedTuple):
 
 
 class FoundList:
-    """Findings in the order of a range, at most MOST of each rule and level; the others are
-    counted."""
+    """Findings in the order of a range, at most MAX_FINDINGS_PER_RULE of each rule and level;
+    the others are counted.
+    """
 
     def __init__(self) -> None:
         self._kept: list[Found] = []
@@ -129,18 +130,18 @@ class FoundList:
 
     def free(self, rule: Rule, level: Level = Level.FINDING) -> int:
         """Return how many more findings of a rule can be kept."""
-        return max(MOST - self._counts[rule, level], 0)
+        return max(MAX_FINDINGS_PER_RULE - self._counts[rule, level], 0)
 
     def add(self, *found: Found) -> None:
-        """Keep findings, or count them if MOST are kept."""
+        """Keep findings, or count them if MAX_FINDINGS_PER_RULE are kept."""
         for one in found:
             key = one.rule, one.level
-            if self._counts[key] < MOST:
+            if self._counts[key] < MAX_FINDINGS_PER_RULE:
                 self._kept.append(one)
             self._counts[key] += 1 + one.follows
 
     def count(self, rule: Rule, more: int, level: Level = Level.FINDING) -> None:
-        """Count findings of a rule with MOST kept ones."""
+        """Count findings of a rule with MAX_FINDINGS_PER_RULE kept ones."""
         self._counts[rule, level] += more
 
     def extend(self, later: FoundList, last_offset: int | None = None) -> None:

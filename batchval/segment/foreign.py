@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 START_SIZE = 64  # bytes of a file that the functions look at
-_SMALLEST_BATCH = 14  # bytes after the size field: a record of magic 0
+_MIN_BATCH_SIZE = 14  # bytes after the size field: a record of magic 0
 
 _SUFFIXES = {
     ".index": "an offset index of Kafka",
@@ -122,7 +122,7 @@ def _is_batch(start: bytes) -> bool:
     if len(start) < 17:
         return False
     offset, size = struct.unpack_from(">qi", start)
-    return offset >= 0 and size >= _SMALLEST_BATCH and start[16] <= 2
+    return offset >= 0 and size >= _MIN_BATCH_SIZE and start[16] <= 2
 
 
 def _is_text(start: bytes) -> bool:

@@ -89,16 +89,16 @@ __all__ = [
 
 CACHED = 512 << 10  # bytes read and validated at a time
 GATHERED = 64 << 20  # bytes whose columns are handed on together
-MOST_ROWS = 1 << 15
+MAX_ROWS = 1 << 15
 #: changes of the leader epoch that a range notes
-_MOST_CHANGES = 1000
+_MAX_EPOCH_CHANGES = 1000
 #: segment -> a position, the first place of the walk from there on, and when the file was written
 #: last: ranges that one process reads one after the other do not each walk through the damage
 #: before them
 _WALKED: dict[SegmentInfo, tuple[int, int, int]] = {}
-_MOST_WALKED = 100
+_MAX_WALKED_RANGES = 100
 #: index entries that match nothing which a range lists; the others are counted
-_MOST_MISSES = 1000
+_MAX_INDEX_MISSES = 1000
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Block:
     @property
     def is_full(self) -> bool:
         """Return whether it is large enough to be handed on."""
-        return self.size >= GATHERED or len(self.columns) + len(self.damages) >= MOST_ROWS
+        return self.size >= GATHERED or len(self.columns) + len(self.damages) >= MAX_ROWS
 
     def kinds(self) -> np.ndarray | None:
         """Return what each row is as a transaction marker (``marker_kinds``)."""
@@ -294,7 +294,7 @@ def _last_write(segment: SegmentInfo) -> int:
 def _entered(file: SegmentReader, part: Range, written: int) -> int:
     """Return where the walk enters a range, from where this process knows it in the segment."""
     asked, place, then = _WALKED.pop(part.segment, (0, 0, written))
-    while len(_WALKED) >= _MOST_WALKED:
+    while len(_WALKED) >= _MAX_WALKED_RANGES:
         del _WALKED[next(iter(_WALKED))]
     if then != written:  # what was known may have been written over
         asked, place = 0, 0
@@ -506,7 +506,7 @@ def _take_epochs(result: RangeResult, noted: _Noted, columns: BatchColumns, base
     if not len(rows):
         return
     before = np.concatenate([[result.epochs[-1].epoch if result.epochs else -1], epochs[rows][:-1]])
-    for row in rows[epochs[rows] != before][: _MOST_CHANGES - len(result.epochs)].tolist():
+    for row in rows[epochs[rows] != before][: _MAX_EPOCH_CHANGES - len(result.epochs)].tolist():
         result.epochs.append(EpochChange(int(epochs[row]), int(columns["base_offset"][row])))
 
 
@@ -656,7 +656,7 @@ def _check_index(result: RangeResult, places: Places, data: bytes) -> None:
             result.findings.add(found)
         elif not places.lost(lie.position):
             result.misses.append(lie)
-            if len(result.misses) == _MOST_MISSES:
+            if len(result.misses) == _MAX_INDEX_MISSES:
                 break
     rest = len(data) % INDEX_ENTRY
     if rest and is_end:

@@ -21,13 +21,13 @@ __all__ = ["Range", "Task", "cut", "not_there", "pack", "together"]
 T = TypeVar("T")
 
 #: ranges of a segment: of Kafka's largest, 2 GiB, they are half a MiB each
-MOST = 4096
+MAX_RANGES = 4096
 #: bytes that a range counts as at least: to open its files costs as much
 OPENING = 1 << 20
 #: a task has as many bytes as make this number of tasks
 TASKS = 64
 #: ... but at least so many: a task of Spark costs 10 ms of CPU, and each writes files of its own
-LEAST = 32 << 20
+MIN_RANGE_BYTES = 32 << 20
 
 
 class Range(NamedTuple):
@@ -58,7 +58,7 @@ def together(weighed: Sequence[tuple[int, T]], split_bytes: int) -> list[list[T]
 
     ``weighed``: bytes, and what has them.
     """
-    most = min(split_bytes, max(LEAST, sum(weight for weight, _ in weighed) // TASKS))
+    most = min(split_bytes, max(MIN_RANGE_BYTES, sum(weight for weight, _ in weighed) // TASKS))
     found = [(weight, [one]) for weight, one in weighed if 2 * weight > most]
     free = 0
     for weight, one in weighed:
@@ -94,13 +94,13 @@ def not_there(
 
 
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
-    """Return a segment's ranges, in order, of about ``split_bytes`` each, at most MOST.
+    """Return a segment's ranges, in order, of about ``split_bytes`` each, at most MAX_RANGES.
 
     An empty segment has one, so that it is seen. One that cannot be opened stays in one piece: one
     task says so, once.
     """
     size = segment.size
-    split_bytes = max(split_bytes, -(-size // MOST))
+    split_bytes = max(split_bytes, -(-size // MAX_RANGES))
     places = list(range(split_bytes, size, split_bytes))
     if places:
         try:

@@ -83,11 +83,11 @@ CHAIN = 256
 
 _FIRST_WINDOW = 64 << 10
 
-_LARGEST_WINDOW = 32 << 20  # a batch, the batches that it leads to, and as much again
+_MAX_WINDOW = 32 << 20  # a batch, the batches that it leads to, and as much again
 
 _GROWTH = 4
 
-_FIRST_ZEROS, _MOST_ZEROS = 4 << 10, 1 << 20
+_FIRST_ZEROS, _MAX_ZEROS = 4 << 10, 1 << 20
 
 _PAGE, _STEP, _PROOF_CHUNK = 32 << 20, 16 << 10, 1 << 20
 
@@ -126,7 +126,7 @@ class Search:
             if is_near and self._size
             else max(_FIRST_WINDOW, self._source.chunk)
         )
-        self._size = min(self._size, _LARGEST_WINDOW)
+        self._size = min(self._size, _MAX_WINDOW)
         self._window = None
         data = self._memory.at(position, max(min(self._size, self._source.size - position), 0))
         self._start, self._end = position, position + len(data)
@@ -137,7 +137,7 @@ class Search:
 
     def _is_largest(self, position: int) -> bool:
         """Return whether the window starts at ``position`` and cannot grow."""
-        return self._start == position and self._size >= _LARGEST_WINDOW
+        return self._start == position and self._size >= _MAX_WINDOW
 
     def next_batch(self, position: int) -> int:
         """Return where the first batch starts at or after ``position``, as its checksum proves.
@@ -262,7 +262,7 @@ class Search:
             if data.max():
                 return position + int((data != 0).argmax())
             position += len(data)
-            size = min(size * _GROWTH, _MOST_ZEROS)
+            size = min(size * _GROWTH, _MAX_ZEROS)
         return max(position, stop)
 
 

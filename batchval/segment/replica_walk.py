@@ -32,7 +32,7 @@ from batchval.segment.store import SegmentInfo, Store
 __all__ = ["Difference", "Held", "Side", "Walk"]
 
 #: differing batches of a partition after which the comparison ends
-MOST_DIFFERENCES = 10_000
+MAX_DIFFERENCES = 10_000
 _NO_LIMIT = 1 << 62
 
 
@@ -205,7 +205,7 @@ class Walk:
     @property
     def is_full(self) -> bool:
         """Return whether so much differs that the comparison ends."""
-        return len(self.differences) >= MOST_DIFFERENCES
+        return len(self.differences) >= MAX_DIFFERENCES
 
     def run(self, sides: Sequence[Side], *, compacted: bool) -> None:
         """Run to the end. Raises OSError for storage errors, such as a deleted file."""

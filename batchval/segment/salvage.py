@@ -59,7 +59,7 @@ PIECE = np.dtype(
     [(name, "<i8") for name in ("position", "end", "first", "last", "epoch", "batches")]
 )
 #: the offsets of a segment are stored as 31 bits above its base offset
-_MOST_OFFSETS = (1 << 31) - 1
+_MAX_SEGMENT_OFFSETS = (1 << 31) - 1
 _COPIED = 1 << 20  # bytes at a time
 #: checkpoints whose offset is at most the end of the log
 _END_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT)
@@ -418,12 +418,12 @@ def _files(kept: Sequence[Piece]) -> Iterator[tuple[int, list[Piece]]]:
     pieces: list[Piece] = []
     for piece in kept:
         another = not pieces or piece.segment != pieces[-1].segment
-        if another or piece.last - base > _MOST_OFFSETS:
+        if another or piece.last - base > _MAX_SEGMENT_OFFSETS:
             if pieces:
                 yield base, pieces
             named = piece.segment.base_offset
             is_right = another and end < named <= piece.first
-            base = named if is_right and piece.last - named <= _MOST_OFFSETS else piece.first
+            base = named if is_right and piece.last - named <= _MAX_SEGMENT_OFFSETS else piece.first
             pieces = []
         pieces.append(piece)
         end = piece.last

@@ -166,10 +166,10 @@ cdef class SearchWindow:
         cdef int64_t n = self.s.n, size, left
         cdef uint64_t budget = self.largest
         cdef Entry b
-        if n - at < LOG_OVERHEAD + LEGACY_SMALLEST:
+        if n - at < LOG_OVERHEAD + LEGACY_MIN_SIZE:
             return NOWHERE if self.is_end else BEYOND
         size = <int64_t>be32(p + at + BATCH_LENGTH) + LOG_OVERHEAD
-        if size < LOG_OVERHEAD + LEGACY_SMALLEST or <uint64_t>size > self.largest:
+        if size < LOG_OVERHEAD + LEGACY_MIN_SIZE or <uint64_t>size > self.largest:
             return NOWHERE
         while True:
             place[0] = at + size
@@ -187,7 +187,7 @@ cdef class SearchWindow:
             if left <= MAGIC or b.p[MAGIC] > self.most:
                 return NOWHERE
             size = <int64_t>be32(b.p + BATCH_LENGTH) + LOG_OVERHEAD
-            if size < LOG_OVERHEAD + LEGACY_SMALLEST or <uint64_t>size > budget:
+            if size < LOG_OVERHEAD + LEGACY_MIN_SIZE or <uint64_t>size > budget:
                 return NOWHERE
             if size > left:
                 return NOWHERE if self.is_end else BEYOND
@@ -216,7 +216,7 @@ cdef class SearchWindow:
         b.size = <uint64_t>(<int64_t>be32(b.p + BATCH_LENGTH) + LOG_OVERHEAD)
         if b.p[MAGIC] > self.most:
             return False
-        if b.size < LOG_OVERHEAD + LEGACY_SMALLEST or b.size > self.largest:
+        if b.size < LOG_OVERHEAD + LEGACY_MIN_SIZE or b.size > self.largest:
             return False
         if <int64_t>b.size > left:
             return False if self.is_end else None
@@ -266,7 +266,7 @@ cdef void follow_sizes(const uint8_t *p, int64_t n, int64_t largest, int most, i
         return
     while True:
         size = be32(p + last[0] + BATCH_LENGTH)
-        if not LEGACY_SMALLEST <= size <= largest - LOG_OVERHEAD:
+        if not LEGACY_MIN_SIZE <= size <= largest - LOG_OVERHEAD:
             following[0] = last[0]
             return
         following[0] = last[0] + size + LOG_OVERHEAD

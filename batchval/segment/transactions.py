@@ -56,7 +56,7 @@ _MARKER_BATCH = 78  # a marker's whole batch, as every Kafka release up to 4.4 w
 
 _MARKER_RECORD = np.arange(RECORDS, _MARKER_BATCH)
 
-_LONGEST_MARKER = 1024  # bytes of records that are looked at
+_MAX_MARKER_BYTES = 1024  # bytes of records that are looked at
 
 _VERSION_AND_TYPE = struct.Struct(">hh")
 
@@ -101,7 +101,7 @@ def _kinds(columns: BatchColumns, rows: _Array, data: memoryview) -> _Array:
     is_read[usual[expected]] = True
     for i in np.flatnonzero(~is_read & is_plain).tolist():
         start = int(positions[i])
-        stop = start + min(int(sizes[i]), RECORDS + _LONGEST_MARKER)
+        stop = start + min(int(sizes[i]), RECORDS + _MAX_MARKER_BYTES)
         found[i] = _kind(bytes(data[start + RECORDS : stop]))
     return found
 

@@ -19,7 +19,7 @@ import numpy as np
 from batchval.core.batches.columns import BatchColumns
 from batchval.core.batches.result import CLAIMS, FIGURES
 from batchval.errors import BatchvalError
-from batchval.types import LARGEST_SEED
+from batchval.types import MAX_SEED
 
 __all__ = [
     "CONFIDENCE",
@@ -56,9 +56,9 @@ def checked_rate(word: object) -> float:
 
 def checked_seed(number: object) -> int:
     """Return a seed. Raises BatchvalError."""
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST_SEED:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_SEED:
         raise BatchvalError(
-            f"invalid seed {number!r}: expected a whole number from 0 to {LARGEST_SEED}"
+            f"invalid seed {number!r}: expected a whole number from 0 to {MAX_SEED}"
         )
     return number
 

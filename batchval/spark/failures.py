@@ -9,7 +9,7 @@ from batchval.segment.uris import without_secrets
 
 __all__ = ["of_error", "of_log", "python_cause"]
 
-_LONGEST: Final = 500
+_MAX_TEXT_LENGTH: Final = 500
 _NOISE = re.compile(
     r"\s+at |\s*\.\.\. \d+ more|WARNING: |Warning: |Using Spark's|Setting |To adjust|Picked up |\S+ \S+ (WARN|INFO) "
     r"|.*ERROR SparkContext: Error initializing"
@@ -28,7 +28,7 @@ def of_log(text: str) -> str:
         for line in text.splitlines()
         if not _NOISE.match(line)
     )
-    return next((line[:_LONGEST] for line in telling if line), "it says nothing")
+    return next((line[:_MAX_TEXT_LENGTH] for line in telling if line), "it says nothing")
 
 
 def python_cause(text: str) -> tuple[str, str] | None:
@@ -45,9 +45,12 @@ def of_error(error: BaseException) -> str:
     except Exception:  # py4j asks a JVM for the words, which may be gone
         return type(error).__name__
     if cause := python_cause(text):
-        return without_secrets(f"{cause[0]}: {cause[1]}")[:_LONGEST]
+        return without_secrets(f"{cause[0]}: {cause[1]}")[:_MAX_TEXT_LENGTH]
     errors = _JAVA.findall(text)
     if not errors:
-        return without_secrets(text.strip().partition("\n")[0])[:_LONGEST] or type(error).__name__
+        return (
+            without_secrets(text.strip().partition("\n")[0])[:_MAX_TEXT_LENGTH]
+            or type(error).__name__
+        )
     first, last = errors[0].strip(), errors[-1].strip()
-    return without_secrets(first if last in first else f"{first}: {last}")[:_LONGEST]
+    return without_secrets(first if last in first else f"{first}: {last}")[:_MAX_TEXT_LENGTH]

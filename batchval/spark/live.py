@@ -42,7 +42,7 @@ from batchval.segment.options import Options, validator_of
 from batchval.segment.store import SegmentInfo, one_line
 from batchval.spark.options import (
     CHECK_OPTIONS,
-    LARGEST_LONG,
+    MAX_LONG,
     count,
     known,
     milliseconds,
@@ -74,7 +74,7 @@ STREAM_OPTIONS: Final = (*BATCH_OPTIONS, "maxOffsetsPerTrigger")
 
 _NO_FILE: Final = ("segment", "position")
 
-Offset = dict[str, dict[str, int]]
+TopicOffsets = dict[str, dict[str, int]]
 
 
 @dataclass
@@ -205,10 +205,10 @@ class Cluster:
             )
         )
 
-    def offsets(self, where: str) -> Offset:
+    def offsets(self, where: str) -> TopicOffsets:
         """Return the ``earliest`` or ``latest`` offsets of all partitions, in order."""
 
-        async def ask() -> Offset:
+        async def ask() -> TopicOffsets:
             async with self.consumer() as consumer:
                 partitions = await self.wanted.partitions(consumer)
                 found = await consumer.offsets_for(
@@ -278,9 +278,9 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.shape = shape
         self.most = most
-        self.target: Offset | None = None
+        self.target: TopicOffsets | None = None
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> TopicOffsets:
         return self.cluster.offsets(self.cluster.starting)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -289,10 +289,10 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self.cluster.offsets("latest")
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: TopicOffsets, limit: ReadLimit) -> TopicOffsets:
         reach = self.target or self.cluster.offsets("latest")
         begun = _begun(self.cluster, start, reach)
-        left = limit.max_rows if isinstance(limit, ReadMaxRows) else LARGEST_LONG
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_LONG
         lag = {
             (topic, number): max(end - begun[topic][number], 0)
             for topic, ends in reach.items()
@@ -308,20 +308,20 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, ends in reach.items()
         }
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+    def partitions(self, start: TopicOffsets, end: TopicOffsets) -> list[InputPartition]:
         return _offset_ranges(self.cluster, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.shape(_rows(self.cluster, partition, self.options))
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: TopicOffsets) -> None:
         """Do nothing: Spark's checkpoint holds the offsets, without a consumer group."""
 
     def stop(self) -> None:
         """Do nothing: nothing is open."""
 
 
-def _begun(cluster: Cluster, start: Offset, reach: Offset) -> Offset:
+def _begun(cluster: Cluster, start: TopicOffsets, reach: TopicOffsets) -> TopicOffsets:
     """Return where each partition of ``reach`` begins: at its offset in ``start``. A partition that
     appeared later begins at its log start, as in Spark's own connector.
     """
@@ -333,7 +333,9 @@ def _begun(cluster: Cluster, start: Offset, reach: Offset) -> Offset:
     return {topic: {**starts, **start.get(topic, {})} for topic, starts in log_starts.items()}
 
 
-def _offset_ranges(cluster: Cluster, start: Offset, end: Offset) -> list[InputPartition]:
+def _offset_ranges(
+    cluster: Cluster, start: TopicOffsets, end: TopicOffsets
+) -> list[InputPartition]:
     begun = _begun(cluster, start, end)
     return [
         OffsetRange(topic, int(number), begun[topic][number], reached)

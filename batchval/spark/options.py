@@ -13,12 +13,12 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
 from batchval.segment.topic_rules import TopicRules, read_topic_rules
 from batchval.segment.trust import checked_rate
-from batchval.types import LARGEST_SEED
+from batchval.types import MAX_SEED
 
 __all__ = [
     "CHECK_OPTIONS",
     "FINDING_OPTIONS",
-    "LARGEST_LONG",
+    "MAX_LONG",
     "RECORD_RULES",
     "SEGMENT_OPTIONS",
     "count",
@@ -70,7 +70,7 @@ _VERSIONS: Final = tuple(sorted(KAFKA_VERSIONS, key=DEFAULT_KAFKA_VERSION.__ne__
 _NUMBER = re.compile(r"\s*([0-9]{1,19})\s*")
 _SIZE = re.compile(r"([0-9]{1,19})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 #: of Java, where Spark keeps what a micro-batch may read
-LARGEST_LONG: Final = (1 << 63) - 1
+MAX_LONG: Final = (1 << 63) - 1
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 SparkOptions = Mapping[str, str]  # Spark's, which takes keys in any case
@@ -136,7 +136,7 @@ def _whole(passed: SparkOptions, name: str, allowed: range, expected: str) -> in
 def count(passed: SparkOptions, name: str, default: int) -> int:
     """Return a number of offsets, at least 1. Raises BatchvalError."""
     expected = "a whole number of offsets, at least 1"
-    number = _whole(passed, name, range(1, LARGEST_LONG + 1), expected)
+    number = _whole(passed, name, range(1, MAX_LONG + 1), expected)
     return default if number is None else number
 
 
@@ -149,8 +149,8 @@ def milliseconds(passed: SparkOptions, name: str, default: int) -> int:
 
 def seed(passed: SparkOptions) -> int | None:
     """Return the option ``seed``; None for a random one. Raises BatchvalError."""
-    expected = f"a whole number from 0 to {LARGEST_SEED}"
-    return _whole(passed, "seed", range(LARGEST_SEED + 1), expected)
+    expected = f"a whole number from 0 to {MAX_SEED}"
+    return _whole(passed, "seed", range(MAX_SEED + 1), expected)
 
 
 def rate(passed: SparkOptions, name: str) -> float | None:

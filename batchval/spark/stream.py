@@ -40,7 +40,7 @@ __all__ = ["SegmentsStreamReader", "stream_reader"]
 STREAM_OPTIONS: Final = (*SEGMENT_OPTIONS, "maxBytesPerTrigger")
 NOT_LISTED: Final = -1
 
-Offset = dict[str, int]
+FileOffsets = dict[str, int]
 
 
 def stream_reader(options: MutableMapping[str, str], schema: StructType) -> SegmentsStreamReader:
@@ -59,9 +59,11 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.shape = shape
         self.most = most
-        self.target: Offset | None = None  # of a query that ends where all that was there is read
+        self.target: FileOffsets | None = (
+            None  # of a query that ends where all that was there is read
+        )
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> FileOffsets:
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -70,9 +72,9 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self._reach({})
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: FileOffsets, limit: ReadLimit) -> FileOffsets:
         left = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 1 << 62
-        end: Offset = {}
+        end: FileOffsets = {}
         for uri, reached in (self.target or self._reach(start)).items():
             begun = start.get(uri, 0)
             if reached == NOT_LISTED or reached < begun:
@@ -84,7 +86,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 left -= end[uri] - begun
         return end
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+    def partitions(self, start: FileOffsets, end: FileOffsets) -> list[InputPartition]:
         ranges: list[Range] = []
         lost: list[Unreadable] = []
         listed = {one.uri: (store, one) for store, one in self._list()}
@@ -109,7 +111,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Piece)
         return self.shape(read_piece(partition, self.options))
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: FileOffsets) -> None:
         """Do nothing: Spark's checkpoint holds all state."""
 
     def stop(self) -> None:
@@ -121,7 +123,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for one in store.list_segments(path, self.options.topics):
                 yield store, one
 
-    def _reach(self, start: Mapping[str, int]) -> Offset:
+    def _reach(self, start: Mapping[str, int]) -> FileOffsets:
         """Return how far each file can be read now; a partition's files in order, newest last."""
         listed = list(self._list())
         # segments of a folder come in order
@@ -130,7 +132,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for _, one in listed
             if isinstance(one, SegmentInfo)
         }
-        found: Offset = {}
+        found: FileOffsets = {}
         for store, one in listed:
             if isinstance(one, Unreadable):
                 found[one.uri] = NOT_LISTED

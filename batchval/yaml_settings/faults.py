@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["MOST_LINES", "Fault", "Loc", "Source", "lines_of", "name_faults", "path_of"]
+__all__ = ["MAX_LINES", "Fault", "Loc", "Source", "lines_of", "name_faults", "path_of"]
 
 #: Where a value stands: keys and positions in lists, from the outermost.
 Loc = tuple[str | int, ...]
 
-MOST_LINES: Final = 50
+MAX_LINES: Final = 50
 
 
 class Fault(NamedTuple):
@@ -96,10 +96,10 @@ def path_of(loc: Loc) -> str:
 
 
 def lines_of(faults: Iterable[Fault], source: Source) -> list[str]:
-    """Return a line for each fault, in the order of the file, and at most MOST_LINES."""
+    """Return a line for each fault, in the order of the file, and at most MAX_LINES."""
     in_order = sorted(faults, key=lambda fault: source.line(fault) or 0)
     lines = list(dict.fromkeys(map(source.text, in_order)))
-    if len(lines) > MOST_LINES:
-        more = f"and {len(lines) - MOST_LINES + 1} more"
-        lines[MOST_LINES - 1 :] = [f"{source.name}: {more}" if source.name else more]
+    if len(lines) > MAX_LINES:
+        more = f"and {len(lines) - MAX_LINES + 1} more"
+        lines[MAX_LINES - 1 :] = [f"{source.name}: {more}" if source.name else more]
     return lines

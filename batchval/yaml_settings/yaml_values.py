@@ -13,10 +13,10 @@ from batchval.errors import BatchvalError
 from batchval.named_files import read_start
 from batchval.yaml_settings.faults import Fault, Loc, path_of
 
-__all__ = ["MOST_FILE_BYTES", "ConfigError", "parsed", "read_bytes", "text_of"]
+__all__ = ["MAX_FILE_BYTES", "ConfigError", "parsed", "read_bytes", "text_of"]
 
 #: Bytes that a file of settings may have.
-MOST_FILE_BYTES: Final = 1 << 20
+MAX_FILE_BYTES: Final = 1 << 20
 
 
 class ConfigError(BatchvalError):
@@ -31,13 +31,13 @@ class ConfigError(BatchvalError):
 
 def read_bytes(path: Path) -> bytes:
     """Return a file's content, and at most a byte more than ``text_of`` takes. OSError."""
-    return read_start(path, MOST_FILE_BYTES + 1)
+    return read_start(path, MAX_FILE_BYTES + 1)
 
 
 def text_of(data: bytes, name: str) -> str:
     """Return what was read of a file as text. ConfigError where it is too long, or not UTF-8."""
-    if len(data) > MOST_FILE_BYTES:
-        raise ConfigError([f"{name}: longer than {MOST_FILE_BYTES} bytes"])
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError([f"{name}: longer than {MAX_FILE_BYTES} bytes"])
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -93,7 +93,7 @@ def _walk(
     """
     if node in above:
         raise ConfigError([f"{name}:{node.start_mark.line + 1}: {path_of(loc)}: holds itself"])
-    if len(lines) > MOST_FILE_BYTES // 16:
+    if len(lines) > MAX_FILE_BYTES // 16:
         raise ConfigError([f"{name}: has too many keys"])
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()

@@ -39,7 +39,7 @@ RELAY = "relay"
 #: codecs whose payload carries claims
 WITH_PAYLOAD = ("gzip", "zstd")
 UNTRUSTED = (STOCK, RELAY, "audit:0.01", "verify")
-LEAST_TRUSTED = 0.95
+MIN_TRUSTED = 0.95
 GRID_MB, GRID_PARTITIONS, GRID_KB = (8.0, 20.0), (1, 12), (16, 64)
 #: what is compared: processes whose CPU is added up
 SERVERS = ("broker", "gate", "relay")
@@ -162,7 +162,7 @@ def check(rows: list[Row], before: dict[str, Any], after: dict[str, Any]) -> Non
     trusting = [row for row in rows if row["way"] not in UNTRUSTED]
     sent = sum(one["batches"] for row in trusting for one in row["samples"])
     counters = f"counters {before}, then {after}"
-    if trusted < LEAST_TRUSTED * sent:
+    if trusted < MIN_TRUSTED * sent:
         raise RuntimeError(f"{trusted} of {sent} batches were trusted: {counters}")
     if after["Lying"] > before["Lying"]:
         raise RuntimeError(f"honest claims were found to be lies: {counters}")

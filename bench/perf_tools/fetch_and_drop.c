@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FETCH = 1, VERSION = 4, MOST = 4096, PARTITION_BYTES = 1 << 20, FRAME_BYTES = 52428800, HEADER = 61 };
+enum { FETCH = 1, VERSION = 4, MAX_PARTITIONS = 4096, PARTITION_BYTES = 1 << 20, FRAME_BYTES = 52428800, HEADER = 61 };
 
 static const char *host, *port, *topic;
 static int partitions, connections, discard;
@@ -75,7 +75,7 @@ static void drop(int s, size_t size) {
 
 /* A request from these offsets on. min_bytes is small, so that the broker answers soon. */
 static void ask(int s, int first, const int64_t *offsets) {
-    static _Thread_local uint8_t frame[64 + 256 + MOST * 16];
+    static _Thread_local uint8_t frame[64 + 256 + MAX_PARTITIONS * 16];
     int count = (partitions - first + connections - 1) / connections;
     uint8_t *p = put32(put16(put16(frame + 4, FETCH), VERSION), 0);
     p = put16(p, -1);                                                  /* no client_id */
@@ -143,8 +143,8 @@ int main(int count, char **argv) {
     host = argv[1], port = argv[2], topic = argv[3];
     partitions = atoi(argv[4]), connections = atoi(argv[5]), wanted = atol(argv[6]);
     discard = count > 7 && !strcmp(argv[7], "discard");
-    if (partitions < 1 || partitions > MOST || connections < 1 || connections > 64 || connections > partitions || strlen(topic) > 249)
-        return fprintf(stderr, "1 to %d partitions, 1 to 64 connections, no more than partitions\n", MOST), 2;
+    if (partitions < 1 || partitions > MAX_PARTITIONS || connections < 1 || connections > 64 || connections > partitions || strlen(topic) > 249)
+        return fprintf(stderr, "1 to %d partitions, 1 to 64 connections, no more than partitions\n", MAX_PARTITIONS), 2;
     double began = now();
     for (int i = 0; i < connections; i++)
         if (pthread_create(&threads[i], NULL, reader, (void *)(intptr_t)i)) fail("pthread_create");

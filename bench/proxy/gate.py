@@ -19,8 +19,8 @@ from pathlib import Path
 import uvloop
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.life.server import Proxy
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.life.server import ListenerServer
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.settings.config import ListenerTls
 from batchval.proxy.settings.options import ProxyOptions, TopicPolicies
 from batchval.proxy.tls.tls import listener_context
@@ -37,7 +37,7 @@ TOPICS = TopicPolicies(
 )  # as where nothing is known of a topic
 
 
-class Open(Gate):
+class Open(ProduceValidator):
     """Validate nothing."""
 
     validates = False
@@ -49,7 +49,7 @@ async def main(broker_port: int, way: str, certificate: str = "", key: str = "")
         if certificate
         else None
     )
-    proxy = Proxy(
+    proxy = ListenerServer(
         ProxyOptions(
             ("127.0.0.1", 0),
             (("127.0.0.1", broker_port),),

@@ -17,9 +17,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BLOCK = 256 << 10, MOST = 4096 };
+enum { BLOCK = 256 << 10, MAX_DESCRIPTORS = 4096 };
 
-static int peer[MOST];
+static int peer[MAX_DESCRIPTORS];
 static char block[BLOCK];
 
 static int write_all(int fd, const char *p, ssize_t n)
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
             int fd = events[i].data.fd;
             if (fd == listener) {
                 int client = accept(listener, NULL, NULL), server = socket(AF_INET, SOCK_STREAM, 0);
-                if (client < 0 || server < 0 || client >= MOST || server >= MOST)
+                if (client < 0 || server < 0 || client >= MAX_DESCRIPTORS || server >= MAX_DESCRIPTORS)
                     return 1;
                 if (connect(server, (void *)&broker, sizeof broker))
                     return 1;

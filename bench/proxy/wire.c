@@ -40,7 +40,7 @@
 #include <openssl/ssl.h>
 #endif
 
-enum { MOST_ANSWERS = 64, MOST_WINDOW = 4096, EVENTS = 256 };
+enum { MAX_ANSWERS = 64, MAX_WINDOW = 4096, EVENTS = 256 };
 
 struct bytes {
     uint8_t *data;
@@ -52,7 +52,7 @@ struct answer {
     struct bytes body;
 };
 
-static struct answer answers[MOST_ANSWERS];
+static struct answer answers[MAX_ANSWERS];
 static int answers_count;
 
 static void die(const char *what)
@@ -99,7 +99,7 @@ static struct bytes whole_file(const char *path)
 static void read_answers(const char *path)
 {
     struct bytes file = whole_file(path);
-    for (size_t at = 0; at + 8 <= file.size && answers_count < MOST_ANSWERS;) {
+    for (size_t at = 0; at + 8 <= file.size && answers_count < MAX_ANSWERS;) {
         struct answer *a = &answers[answers_count++];
         a->key = (int16_t)(file.data[at] << 8 | file.data[at + 1]);
         a->version = (int16_t)(file.data[at + 2] << 8 | file.data[at + 3]);
@@ -284,8 +284,8 @@ struct conn {
     size_t sent;  /* of it */
     uint8_t head[12];
     uint32_t next, answered; /* correlation ids */
-    const struct bytes *wanted[MOST_WINDOW];
-    double since[MOST_WINDOW];
+    const struct bytes *wanted[MAX_WINDOW];
+    double since[MAX_WINDOW];
     uint8_t *in;
     size_t got;
     int waits;
@@ -409,8 +409,8 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
         if (!c->sent) {
             memcpy(c->head, f->data, 8);
             put32(c->head + 8, c->next);
-            c->wanted[c->next % MOST_WINDOW] = answer_to(f->data + 4);
-            c->since[c->next % MOST_WINDOW] = now();
+            c->wanted[c->next % MAX_WINDOW] = answer_to(f->data + 4);
+            c->since[c->next % MAX_WINDOW] = now();
             c->next++;
         }
         size_t skip = c->sent < 12 ? c->sent : 12, body_sent = c->sent - skip;
@@ -454,7 +454,7 @@ static void pull(struct conn *c, size_t capacity)
     size_t at = 0;
     while (c->got - at >= 8 && c->got - at >= 4 + (size_t)be32(c->in + at)) {
         size_t size = be32(c->in + at);
-        const struct bytes *body = c->wanted[c->answered % MOST_WINDOW];
+        const struct bytes *body = c->wanted[c->answered % MAX_WINDOW];
         if (be32(c->in + at + 4) != c->answered || c->answered == c->next) {
             fprintf(stderr, "wire: an answer out of turn\n");
             exit(1);
@@ -467,7 +467,7 @@ static void pull(struct conn *c, size_t capacity)
             latencies_capacity = latencies_capacity ? 2 * latencies_capacity : 1 << 16;
             latencies = realloc(latencies, latencies_capacity * sizeof *latencies);
         }
-        latencies[latencies_count++] = now() - c->since[c->answered % MOST_WINDOW];
+        latencies[latencies_count++] = now() - c->since[c->answered % MAX_WINDOW];
         c->answered++;
         at += 4 + size;
     }
@@ -510,8 +510,8 @@ static int client(int port, int connections, uint32_t window, double seconds, in
     for (int i = 0; i < answers_count; i++)
         if (2 * answers[i].body.size + 16 > capacity)
             capacity = 2 * answers[i].body.size + 16;
-    if (window > MOST_WINDOW / 2)
-        window = MOST_WINDOW / 2;
+    if (window > MAX_WINDOW / 2)
+        window = MAX_WINDOW / 2;
     for (int i = 0; i < connections; i++) {
         struct conn *c = &all[i];
         c->fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -34,7 +34,7 @@ from tests.interop.kafka_broker import TOOLS_VERSION
 WHOLE_TREE = Path(__file__).with_name("whole_tree.py")
 BATCH_BYTES = (16_384, 1_024)
 LARGE = 4  # times --gib, of batches of BATCH_BYTES[0]
-LEAST_PARTITIONS = 4  # of one segment each, of 1 GiB at most as Kafka's are
+MIN_PARTITIONS = 4  # of one segment each, of 1 GiB at most as Kafka's are
 
 
 def run(command: list[str]) -> dict[str, float]:
@@ -70,7 +70,7 @@ def bench(rounds: int, cases: list[tuple[float, int]]) -> list[dict[str, Any]]:
     for gib, batch_bytes in cases:
         with tempfile.TemporaryDirectory(prefix="batchval-dump-") as name:
             folder = Path(name)
-            partitions = max(LEAST_PARTITIONS, math.ceil(gib))
+            partitions = max(MIN_PARTITIONS, math.ceil(gib))
             size = int(gib * 2**30) // partitions
             batches = segments.write(folder, "bench", partitions, size, batch_bytes, cells.CODECS)
             total = sum(file.stat().st_size for file in folder.rglob("*.log"))

@@ -16,7 +16,7 @@ from bench import runs
 from bench.validation import cells
 
 FAST_WITHIN = 1.2  # of the best probe of the run
-LEAST_FAST = 5
+MIN_FAST_PROBES = 5
 OBTAINING = ("malloc", "calloc", "memalign", "mmap")
 SLOW = "no sample in the core's fast state"
 
@@ -56,7 +56,7 @@ def of_samples(rounds: Sequence[dict[str, Any]], best_probe: float) -> Time | No
     if not every:
         return None
     limit = best_probe * FAST_WITHIN
-    all_slow = sum(probe <= limit for _, probe in every) < min(LEAST_FAST, len(every))
+    all_slow = sum(probe <= limit for _, probe in every) < min(MIN_FAST_PROBES, len(every))
     if all_slow:
         pairs = [[(ns * best_probe / probe, best_probe) for ns, probe in one] for one in pairs]
     by_round = [[ns for ns, probe in one if probe <= limit] for one in pairs]

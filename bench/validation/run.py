@@ -199,7 +199,7 @@ class Bench:
         """Return whether too few samples are of the core's fast state; without probes none is."""
         probes = [probe for one in self.raw[cell][label] for probe in one.get("probe", [])]
         limit = self.best_probe * report.FAST_WITHIN
-        return bool(probes) and sum(probe <= limit for probe in probes) < report.LEAST_FAST
+        return bool(probes) and sum(probe <= limit for probe in probes) < report.MIN_FAST_PROBES
 
     def allocations(self, chosen_cells: Sequence[cells.Cell]) -> dict[str, dict[str, Any]]:
         """Count allocator calls; no time is measured."""

@@ -475,7 +475,7 @@ def test_bytes_that_differ_are_uncertain_without_a_policy(find: Find) -> None:
 def test_logs_of_which_nothing_is_equal_end_the_comparison(
     find: Find, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_walk, "MOST_DIFFERENCES", 20)
+    monkeypatch.setattr(replica_walk, "MAX_DIFFERENCES", 20)
     theirs = [later(one) for one in LOG]
     (one,) = find(Copy(), Copy(theirs))
     assert differ([one]) == [(Level.FINDING, "b1", 0, 19)]

@@ -25,7 +25,7 @@ from batchval.audit.reduce import Audit
 from batchval.cli import cli
 from batchval.core.claims import attach, compute
 from batchval.errors import BatchvalError
-from batchval.segment.findings import MOST
+from batchval.segment.findings import MAX_FINDINGS_PER_RULE
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult, check_range
 from batchval.segment.ranges import Range
@@ -210,7 +210,7 @@ def test_a_flood_of_lies_takes_bounded_memory(tmp_path: Path) -> None:
         (part,) = list_work([str(folder)], options).ranges
         result = check_range(part, options)
         assert result.trust == TrustCounts(0, count * 4 // 5, count * 4 // 5)
-        assert len(list(result.findings)) <= MOST
+        assert len(list(result.findings)) <= MAX_FINDINGS_PER_RULE
         sizes[count] = len(pickle.dumps(result))
     assert sizes[900] < sizes[300] + 500
 

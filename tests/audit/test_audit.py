@@ -24,7 +24,7 @@ from batchval.audit.reduce import Audit
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment import check
-from batchval.segment.findings import MOST, Finding, Level
+from batchval.segment.findings import MAX_FINDINGS_PER_RULE, Finding, Level
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
@@ -504,10 +504,14 @@ def test_a_flood_of_findings(tmp_path: Path) -> None:
     found = run(tmp_path / "in", out=tmp_path / "out", split_bytes=9000)
     assert places(list(found.findings)) == by_check(tmp_path / "in")
     first = [f for f in found.findings if f.segment == 0]
-    assert [f.position for f in first] == [i * len(one) for i in range(MOST)]
-    assert [f.follows for f in first] == [1, *[0] * (MOST - 2), 500 - MOST]
-    assert found.rules() == {"14": MOST + 1}
-    assert pq.read_table(tmp_path / "out" / "errors").num_rows == MOST + 1
+    assert [f.position for f in first] == [i * len(one) for i in range(MAX_FINDINGS_PER_RULE)]
+    assert [f.follows for f in first] == [
+        1,
+        *[0] * (MAX_FINDINGS_PER_RULE - 2),
+        500 - MAX_FINDINGS_PER_RULE,
+    ]
+    assert found.rules() == {"14": MAX_FINDINGS_PER_RULE + 1}
+    assert pq.read_table(tmp_path / "out" / "errors").num_rows == MAX_FINDINGS_PER_RULE + 1
     (result,) = run_local(
         [Range(list_work([str(path)], Options()).ranges[0].segment, 0, 1 << 20)], Options(), None, 1
     )

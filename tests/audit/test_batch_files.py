@@ -16,7 +16,7 @@ from batchval.audit.local import run_local
 from batchval.audit.outputs import ParquetFile
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult
-from batchval.segment.ranges import LEAST, OPENING, Range, pack
+from batchval.segment.ranges import MIN_RANGE_BYTES, OPENING, Range, pack
 from batchval.segment.store import SegmentInfo
 from tests.support.batches import batch, records
 
@@ -32,7 +32,7 @@ def ranges(size: int, count: int, topics: int = 1) -> list[Range]:
 def test_small_ranges_share_tasks() -> None:
     whole = 256 << 20
     assert [len(task) for task in pack(ranges(whole, 40), whole)] == [1] * 40
-    assert len(pack(ranges(1 << 10, 152), whole)) == -(-152 // (LEAST // OPENING))
+    assert len(pack(ranges(1 << 10, 152), whole)) == -(-152 // (MIN_RANGE_BYTES // OPENING))
     assert len(pack(ranges(1 << 20, 64), whole)) == 2
     assert len(pack(ranges(100 << 20, 200), whole)) == 100
     assert len(pack(ranges(100, 5), 300)) == 5
@@ -108,7 +108,7 @@ def test_many_segments_make_few_files(tmp_path: Path) -> None:
         assert (found.segments, found.batches) == (152, 456)
     assert files(tmp_path / "one") == files(tmp_path / "two")
     assert sum(files(tmp_path / "one").values()) == 456
-    assert len(files(tmp_path / "one")) <= 2 * 3 * (152 // (LEAST // OPENING) + 1)
+    assert len(files(tmp_path / "one")) <= 2 * 3 * (152 // (MIN_RANGE_BYTES // OPENING) + 1)
     one, two = (sorted((tmp_path / name / "batches").rglob("*.parquet")) for name in ("one", "two"))
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
 
@@ -118,7 +118,7 @@ def test_hours_beyond_those_of_a_range_and_files_beyond_those_that_are_open(
 ) -> None:
     """Check that the packing of tasks does not change the hour of a row."""
     monkeypatch.setattr(batch_files, "HOURS", 3)
-    monkeypatch.setattr(batch_files, "_MOST_OPEN", 2)
+    monkeypatch.setattr(batch_files, "_MAX_OPEN_FILES", 2)
     write(log(tmp_path / "in", "a-0"), [0, 1, 2, 3, 4, 0])
     write(log(tmp_path / "in", "a-1"), [4, 5, 6, 6, 7])
     found = []

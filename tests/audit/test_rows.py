@@ -393,7 +393,7 @@ def test_what_was_read_before_an_error_is_kept(
 
 
 def test_blocks_hold_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_check, "MOST_ROWS", 3)
+    monkeypatch.setattr(range_check, "MAX_ROWS", 3)
     monkeypatch.setattr(range_check, "CACHED", 200)
     monkeypatch.setattr(LocalFile, "chunk", 100)
     data = (

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import uvloop
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.settings.loading import settings_from
 
 
@@ -50,7 +50,7 @@ class RunningSettings:
         self.settings = settings_from(settings | more)
         self.loop = loop_factory()
         self.thread = threading.Thread(target=self._run, daemon=True)
-        self.gate: RunningGate
+        self.gate: Gate
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -62,7 +62,7 @@ class RunningSettings:
         return self
 
     async def _start(self) -> None:
-        self.gate = RunningGate(self.settings)
+        self.gate = Gate(self.settings)
         await self.gate.start()
 
     def __exit__(self, *_: object) -> None:

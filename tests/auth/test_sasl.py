@@ -22,7 +22,7 @@ from batchval.policy import TopicPolicy
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.life.file_checks import upstream_faults
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
-from batchval.proxy.session.session_states import State
+from batchval.proxy.session.session_states import SessionState
 from batchval.proxy.settings.config import Upstream
 from batchval.proxy.settings.loading import settings_from
 from batchval.yaml_settings.faults import Fault
@@ -366,7 +366,7 @@ def test_tokens_of_handshake_0_pass_and_what_follows_is_judged(guarded: Guarded)
         assert read_frame(sock) == b""  # the token of a server that has nothing to answer
         (session,) = gate.proxy.connections
         assert session.facts.principal == "User:ann"
-        assert session.lifetime.state is State.OPEN
+        assert session.lifetime.state is SessionState.OPEN
         sock.sendall(produce_frame(3, (fresh(), 0, batch(b"x"))))
         assert set(codes(read_frame(sock)).values()) <= {0, 3}
         sock.sendall(produce_frame(4, ("t", 0, damaged(batch(b"x")))))

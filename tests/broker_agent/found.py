@@ -46,7 +46,7 @@ SHARES = (0.001, 0.01, 0.1)
 KINDS = ("lie", "bomb")
 FIRST = 100  # batches of a sender that are all verified, the agent's default
 LIMIT = 1 << 20
-MOST_IN_A_REQUEST = 50
+MAX_PER_REQUEST = 50
 #: A trial fails after so many times the expected number of batches: the chance is below 10^-13.
 TOO_MANY = 30
 
@@ -137,7 +137,7 @@ def trial(
     rng = random.Random(seed)
     good, lie = batches_of(kind)
     expected = 1 / (rate * share)
-    each = max(1, min(MOST_IN_A_REQUEST, int(expected / 40)))
+    each = max(1, min(MAX_PER_REQUEST, int(expected / 40)))
     log = Log(broker.log)
     log.seen = log.size()
     with Connection(address, user) as connection:
@@ -187,12 +187,12 @@ def running(
             make_topic(
                 broker.bootstrap,
                 topic_of(rate),
-                MOST_IN_A_REQUEST,
+                MAX_PER_REQUEST,
                 **{"retention.ms": "-1"},
                 **config,
             )
             with Connection((broker.host, broker.port)) as connection:
-                Pump(connection, topic_of(rate), MOST_IN_A_REQUEST, batches_of("lie")[0]).prepare()
+                Pump(connection, topic_of(rate), MAX_PER_REQUEST, batches_of("lie")[0]).prepare()
         yield broker, address
 
 

@@ -45,13 +45,13 @@ CODECS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 CARRIERS = ("tag", "block", "payload")
 #: What `docs/concepts/claims.md` bounds a batch with that is read to verify its claims.
 LIMIT = 64 << 20
-LARGEST_RECORD = 1000
+MAX_RECORD_BYTES = 1000
 
 #: The configuration of topics by their kind; keys as Kafka has them.
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {"max.message.bytes": str(8 << 20)},
     "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"},
-    "bounded": {"max.decompressed.message.bytes": str(LARGEST_RECORD)},
+    "bounded": {"max.decompressed.message.bytes": str(MAX_RECORD_BYTES)},
     "fresh": {
         "message.timestamp.before.max.ms": str(HOUR),
         "message.timestamp.after.max.ms": str(HOUR),
@@ -244,11 +244,11 @@ def _sizes(codec: int) -> Iterator[Case]:
         if codec in (GZIP, ZSTD):
             yield Case(f"{name}, payload", "plain", attach(good, claims, carrier="payload"), None)
     large = batch(
-        [record(0, key=b"k", value=b"x" * (2 * LARGEST_RECORD)), record(1, key=b"k")], codec=codec
+        [record(0, key=b"k", value=b"x" * (2 * MAX_RECORD_BYTES)), record(1, key=b"k")], codec=codec
     )
     true = compute(large)
     assert true is not None
-    small = BatchClaims(*true[:4], LARGEST_RECORD)
+    small = BatchClaims(*true[:4], MAX_RECORD_BYTES)
     for name, claims in (("honest", true), ("hidden", small)):
         yield Case(
             f"a record too large, {name}, block", "bounded", large, to_tag(claims, crc_of(large))

@@ -20,7 +20,7 @@ from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.life import server
-from batchval.proxy.life.server import Proxy
+from batchval.proxy.life.server import ListenerServer
 from batchval.proxy.produce.gate import Outgoing, RequestVerdict
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.session import Session
@@ -89,7 +89,7 @@ def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> No
 class Watched(Session):
     """Remembers the claims of all that comes, before the gate has looked at it."""
 
-    claims: ClassVar[WeakKeyDictionary[Proxy, list[bytes | None]]] = WeakKeyDictionary()
+    claims: ClassVar[WeakKeyDictionary[ListenerServer, list[bytes | None]]] = WeakKeyDictionary()
 
     def _take(self, frames: list[memoryview]) -> None:
         for frame in map(bytes, frames if self.proxy in self.claims else ()):

@@ -222,7 +222,7 @@ def test_a_runner_that_answers_twice_fails_no_case(score: Run) -> None:
 def test_a_runner_that_repeats_one_verdict_is_stopped(
     score: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "MOST_FAILURES", 1)
+    monkeypatch.setattr(runner, "MAX_FAILURES", 1)
     flood = {"write": "\n".join([accepted("c0")] * 10)}
     code, out, err = score(CASES, {_id(one): flood for one in CASES}, "--timeout", "0.3")
     assert (code, last(out)) == (3, "1 right of 2 asked (40 cases), 0 wrong, 1 failed, 0 skipped")

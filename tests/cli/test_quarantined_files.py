@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from batchval.proxy.produce.quarantine import Quarantine, QuarantineFolder
+from batchval.proxy.produce.quarantine import QuarantineFolder, QuarantineWriter
 from batchval.proxy.settings.options import Refusal
 from tests.cli.conftest import Ran
 from tests.support.batches import batch, message, records
@@ -29,7 +29,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("quarantine")
-    quarantine = Quarantine(QuarantineFolder(folder, 1 << 20))
+    quarantine = QuarantineWriter(QuarantineFolder(folder, 1 << 20))
     quarantine.start()
     for name, (data, _) in CASES.items():
         one = Refusal(

@@ -16,7 +16,7 @@ from typing import Self
 from tests.contract.sources import ROOT
 
 #: seconds until the commands of one session are ended
-LONGEST = 300
+MAX_SESSION_S = 300
 _MARK = "the exit code is:"
 #: the ports of the pages: the gate's, its brokers', its metrics'
 _PORTS = re.compile(r"\b(?:909([2-9])|9464)\b")
@@ -61,7 +61,7 @@ class Shell:
             text=True,
             start_new_session=True,
         )
-        self._timer = threading.Timer(LONGEST, self._kill)
+        self._timer = threading.Timer(MAX_SESSION_S, self._kill)
 
     def __enter__(self) -> Self:
         self._timer.start()

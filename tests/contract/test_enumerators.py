@@ -38,7 +38,7 @@ def test_the_pattern_sees_enums() -> None:
     assert found == {"A": 8, "B": 1 << 31}
     assert _mixed(found)
     layout = (PACKAGE / "core" / "format" / "layout.pxd").read_text("utf-8")
-    assert {"LARGEST_OFFSET": (1 << 63) - 1} in _enums(layout)
+    assert {"MAX_OFFSET": (1 << 63) - 1} in _enums(layout)
 
 
 SOURCES = files(PACKAGE, ".pxd", ".pyx")

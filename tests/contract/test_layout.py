@@ -20,7 +20,7 @@ _HOMES = {"core/format/layout.py", "core/format/layout.pxd", "core/stages/claims
 FIELDS = {
     name: getattr(layout, name)
     for name in layout.__all__
-    if name not in ("CODEC_MASK", "LEGACY_SMALLEST")
+    if name not in ("CODEC_MASK", "LEGACY_MIN_SIZE")
 }
 #: The end of each field of a batch of magic 2, by its start.
 ENDS = dict(

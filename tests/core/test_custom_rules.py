@@ -11,7 +11,7 @@ import pytest
 
 from batchval import custom_rules
 from batchval.core.batches.record_columns import record_columns
-from batchval.custom_rules import MOST_FINDINGS, CustomRule, CustomRuleError, RecordFinding
+from batchval.custom_rules import MAX_FINDINGS, CustomRule, CustomRuleError, RecordFinding
 from batchval.errors import ArgumentValueError
 from tests.support.batches import batch, record
 
@@ -63,9 +63,9 @@ def test_no_more_findings_are_taken_than_are_kept():
             yield 0, "again"
 
     assert found(endless) == [RecordFinding(0, "again")]
-    columns = record_columns(of_values(*[b"v"] * (MOST_FINDINGS + 5)))
+    columns = record_columns(of_values(*[b"v"] * (MAX_FINDINGS + 5)))
     rule = CustomRule("r", lambda columns: np.ones(len(columns), bool))
-    assert len(rule.check(columns)) == MOST_FINDINGS
+    assert len(rule.check(columns)) == MAX_FINDINGS
 
 
 class Worse(Exception):

@@ -16,7 +16,7 @@ from tests.support.batches import CODECS, NOW, Body, batch, message, raw, record
 
 VERSIONS = list(KAFKA_VERSIONS)
 OLDER = [name for name, row in KAFKA_VERSIONS.items() if not row.checks_record_length]
-LONGEST_ARRAY = 2**31 - 3
+MAX_ARRAY_LENGTH = 2**31 - 3
 GOOD = Body()
 
 
@@ -84,7 +84,7 @@ def test_a_version_is_a_string(name: Any) -> None:
 
 # ---- the length that a record states -------------------------------------------------------------
 
-LENGTHS = {-1: 87, -(2**31): 87, 2**31 - 1: -1, LONGEST_ARRAY + 1: -1, LONGEST_ARRAY: 87}
+LENGTHS = {-1: 87, -(2**31): 87, 2**31 - 1: -1, MAX_ARRAY_LENGTH + 1: -1, MAX_ARRAY_LENGTH: 87}
 
 
 def stated(length: int, codec: int) -> bytes:

@@ -84,7 +84,7 @@ def test_offsets_of_fields_follow_from_their_widths() -> None:
         at += width
     assert (LAYOUT["LEGACY_KEY_V0"], LAYOUT["LEGACY_KEY_V1"]) == (18, at)
     assert (LAYOUT["LEGACY_OVERHEAD_V0"], LAYOUT["LEGACY_OVERHEAD_V1"]) == (18 + 8, at + 8)
-    assert LAYOUT["LEGACY_SMALLEST"] == 14
+    assert LAYOUT["LEGACY_MIN_SIZE"] == 14
 
 
 def test_messages_of_record_errors() -> None:

@@ -26,17 +26,17 @@ NAMES = [path.name.removesuffix("-values.yaml") for path in FILES]
 FOREIGN = {"ServiceMonitor"}
 UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 UPSTREAM = {"upstream": {"bootstrap": ["broker:9092"]}}
-LEAST = {"settings": UPSTREAM}
+MINIMAL_SETTINGS = {"settings": UPSTREAM}
 #: Values that are wrong, and what the error says.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no upstream": (
         {"settings": {"upstream": {"bootstrap": []}}},
         "settings.upstream.bootstrap is required",
     ),
-    "unknown key": (LEAST | {"replica": 3}, "replica"),
-    "replicas": (LEAST | {"replicas": "3"}, "replicas"),
+    "unknown key": (MINIMAL_SETTINGS | {"replica": 3}, "replica"),
+    "replicas": (MINIMAL_SETTINGS | {"replicas": "3"}, "replicas"),
     "broker above the range": (
-        LEAST | {"brokerIds": [100]},
+        MINIMAL_SETTINGS | {"brokerIds": [100]},
         "broker 100 is not below broker_ports (100)",
     ),
     "any port": ({"settings": UPSTREAM | {"listeners": [{"address": "0.0.0.0:0"}]}}, "address"),

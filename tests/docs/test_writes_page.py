@@ -14,7 +14,7 @@ from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_B
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guide" / "gate-writes.md").read_text("utf-8")
-MOST_WORDS = 30  # of a cell
+MAX_CELL_WORDS = 30  # of a cell
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -65,4 +65,4 @@ def test_the_page_says_what_the_gate_does() -> None:
 
 def test_cells_are_short() -> None:
     cells = (cell for line in PAGE.splitlines() if line.startswith("|") for cell in line.split("|"))
-    assert [cell for cell in cells if len(cell.split()) > MOST_WORDS] == []
+    assert [cell for cell in cells if len(cell.split()) > MAX_CELL_WORDS] == []

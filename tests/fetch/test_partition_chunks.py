@@ -20,8 +20,8 @@ from batchval.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -51,7 +51,7 @@ def some_data(r: random.Random, version: int, size: int) -> PartitionData:
     if version >= 11:
         data.preferred_read_replica = r.randrange(-1, 9)
     if version >= 12 and r.random() < 0.3:
-        data.current_leader = LeaderIdAndEpoch(r.randrange(9), r.randrange(9))
+        data.current_leader = FetchLeaderIdAndEpoch(r.randrange(9), r.randrange(9))
         data.diverging_epoch = EpochEndOffset(r.randrange(9), r.randrange(1 << 60))
         data.unknown_tagged_fields = ((77, r.randbytes(40)),)
     return data

@@ -21,11 +21,11 @@ from batchval.fetch.receiver import Quota, Receiver
 from batchval.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from tests.support.batches import GZIP, batch, message, record, records
@@ -135,7 +135,7 @@ def test_every_cut(version: int, decode: str) -> None:
         ("s", 1): PartitionData(1, 0, 77, 77, records=None),
     }
     if version >= 12:
-        parts["t", 0].current_leader = LeaderIdAndEpoch(2, 3)
+        parts["t", 0].current_leader = FetchLeaderIdAndEpoch(2, 3)
         parts["t", 0].unknown_tagged_fields = ((77, b"tag"),)
     frame = answer(parts, version)
     for cut in range(1, len(frame)):

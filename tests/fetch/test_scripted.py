@@ -18,8 +18,8 @@ from batchval.fetch.fetcher import Fetcher
 from batchval.network.errors import AuthorizationError
 from batchval.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -40,10 +40,10 @@ TOPIC = "t"
 
 
 def partition(
-    data: bytes = b"", error: int = 0, leader: LeaderIdAndEpoch | None = None
+    data: bytes = b"", error: int = 0, leader: FetchLeaderIdAndEpoch | None = None
 ) -> FetchResponse:
     partition = PartitionData(
-        0, error, 1000, records=data, current_leader=leader or LeaderIdAndEpoch()
+        0, error, 1000, records=data, current_leader=leader or FetchLeaderIdAndEpoch()
     )
     return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[partition])])
 
@@ -122,7 +122,7 @@ async def test_a_leader_that_moves(hint: bool, error: int) -> None:
         if asked(request) < 30:
             return log_of(batches)(request)
         moved = True
-        return partition(error=error, leader=LeaderIdAndEpoch(2, 8) if hint else None)
+        return partition(error=error, leader=FetchLeaderIdAndEpoch(2, 8) if hint else None)
 
     async with broker(first, leaders) as one, broker(log_of(batches), leaders, 2) as two:
         ports |= {1: one.port, 2: two.port}

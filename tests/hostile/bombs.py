@@ -110,19 +110,22 @@ def bomb(codec: str, many: bool, size: int = GIB) -> bytes:
 
 # ---- lengths without the bytes they state --------------------------------------------------------
 
-_MOST = 0x7FFFFFFF
+_MAX_INT32 = 0x7FFFFFFF
 
 
 def _claims() -> Iterator[tuple[str, bytes]]:
     one = record(0, b"k", b"v")
-    huge = varint(_MOST - 8) + one[1:]
-    key = varint(_MOST - 32) + b"\0\0\0" + varint(_MOST - 64)
-    yield "records_count", batch(one, _MOST, 0)
+    huge = varint(_MAX_INT32 - 8) + one[1:]
+    key = varint(_MAX_INT32 - 32) + b"\0\0\0" + varint(_MAX_INT32 - 64)
+    yield "records_count", batch(one, _MAX_INT32, 0)
     for codec in range(5):
         yield f"record length, {codec}", batch(huge, 1, codec)
         yield f"key length, {codec}", batch(key, 1, codec)
-        yield f"headers, {codec}", batch(varint(200) + b"\0\0\0\x01\x01" + varint(_MOST), 1, codec)
-        yield f"records_count, {codec}", batch(one, _MOST, codec)
+        yield (
+            f"headers, {codec}",
+            batch(varint(200) + b"\0\0\0\x01\x01" + varint(_MAX_INT32), 1, codec),
+        )
+        yield f"records_count, {codec}", batch(one, _MAX_INT32, codec)
     yield "snappy block", batch(b"", 1, 2, payload=b"\xff\xff\xff\xff\x07" + bytes(16))
     yield (
         "snappy chunk",
@@ -137,7 +140,7 @@ def _claims() -> Iterator[tuple[str, bytes]]:
         batch(b"", 1, 4, payload=bytes.fromhex("28b52ffde0ffffffffffffff7f") + b"\x01\0\0"),
     )
     whole = bytearray(batch(one, 1, 0))
-    whole[8:12] = struct.pack(">i", _MOST - 12)
+    whole[8:12] = struct.pack(">i", _MAX_INT32 - 12)
     yield "batch_length", bytes(whole)
 
 

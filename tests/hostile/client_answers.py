@@ -46,7 +46,7 @@ _HOST: Final = "127.0.0.1"
 _BOOTSTRAP: Final = f"{_HOST}:9091"
 REQUEST_S: Final = 1.0
 _FOREVER: Final = 1_000_000
-_MOST_PASSING: Final = 3
+_MAX_PASSING: Final = 3
 #: Seconds of a client's calls: above what honest answers and three timeouts of requests take.
 _CALL_S: Final = 12.0
 _RETRY_MS: Final = 50
@@ -74,7 +74,7 @@ class Case(NamedTuple):
     @property
     def passes(self) -> bool:
         """Return whether honest answers follow before any of the client's own limits."""
-        return self.times <= _MOST_PASSING
+        return self.times <= _MAX_PASSING
 
 
 def _security(rng: random.Random) -> Security:

@@ -6,17 +6,19 @@ import random
 from collections import Counter, deque
 from typing import Any, Final
 
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import Counters, ProxyOptions
 from batchval.proxy.watch.durations import Traffic, clock_ns, histograms_of
 
 __all__ = ["durations_case"]
 
-_GATE: Final = Gate(ProxyOptions(listen=("127.0.0.1", 0), upstream=(("127.0.0.1", 1),)), Counters())
+_GATE: Final = ProduceValidator(
+    ProxyOptions(listen=("127.0.0.1", 0), upstream=(("127.0.0.1", 1),)), Counters()
+)
 _KEYS: Final = (0, 1, 3, 18, 127)
 _LAST_ID: Final = 0x7FFFFFFF
-_MOST: Final = 2048  # requests of a session that are measured at a time
+_MAX_MEASURED_REQUESTS: Final = 2048  # requests of a session that are measured at a time
 
 
 class _Model:
@@ -60,7 +62,7 @@ def durations_case(seed: int) -> list[str]:
     for _ in range(rng.randrange(1, 60)):
         draw = rng.random()
         if draw < 0.5:
-            for _ in range(rng.choice([1, 3, 30, rng.randrange(3 * _MOST)])):
+            for _ in range(rng.choice([1, 3, 30, rng.randrange(3 * _MAX_MEASURED_REQUESTS)])):
                 key = rng.choice(_KEYS)
                 own = rng.random() < 0.1
                 path.send(key, 0 if own else clock_ns())
@@ -69,7 +71,7 @@ def durations_case(seed: int) -> list[str]:
                 measured += fits
                 under_way.append((key, True if fits else None))
         elif draw < 0.9:
-            for _ in range(min(len(under_way), rng.choice([1, 5, 2 * _MOST]))):
+            for _ in range(min(len(under_way), rng.choice([1, 5, 2 * _MAX_MEASURED_REQUESTS]))):
                 key, broker = under_way.popleft()
                 path.receive((path.received + 1) & _LAST_ID, 100)
                 answered = rng.random() < 0.9
@@ -92,6 +94,9 @@ def durations_case(seed: int) -> list[str]:
 
 def _is_free(under_way: deque[tuple[int, bool | None]]) -> bool:
     """Return whether the place of the next request is free: none that is measured is under way
-    whose number differs from its own by a multiple of _MOST.
+    whose number differs from its own by a multiple of _MAX_MEASURED_REQUESTS.
     """
-    return all(under_way[-n][1] is None for n in range(_MOST, len(under_way) + 1, _MOST))
+    return all(
+        under_way[-n][1] is None
+        for n in range(_MAX_MEASURED_REQUESTS, len(under_way) + 1, _MAX_MEASURED_REQUESTS)
+    )

@@ -28,7 +28,7 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.walkers.broker_requests import SHARED_WITH_BROKERS
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
 from tests.hostile.marked import Case, cases
@@ -60,7 +60,7 @@ def _batches() -> tuple[Case, ...]:
     return tuple(case for case in cases() if case.kind == "batch" and len(case.data) < 20_000)
 
 
-def _gate(word: str, by_topic: bool, claims_out: ClaimsOut) -> Gate:
+def _gate(word: str, by_topic: bool, claims_out: ClaimsOut) -> ProduceValidator:
     options = ProxyOptions(
         listen=("127.0.0.1", 0),
         upstream=(("127.0.0.1", 1),),
@@ -68,7 +68,7 @@ def _gate(word: str, by_topic: bool, claims_out: ClaimsOut) -> Gate:
         claims_in=ClaimsPolicy.parse(word),
         claims_out=claims_out,
     )
-    return Gate(options, Counters())
+    return ProduceValidator(options, Counters())
 
 
 def _records(rng: random.Random) -> tuple[bytes, bytes | None]:
@@ -138,7 +138,7 @@ def _frames(stream: bytes) -> list[bytes]:
     return found
 
 
-def _expected(request: ProduceRequestView, wire_id: int, gate: Gate) -> bytes:
+def _expected(request: ProduceRequestView, wire_id: int, gate: ProduceValidator) -> bytes:
     """Return what goes on of a request whose records may enter, with its length."""
     tags: list[bytes | None] = [None] * len(request)
     batches: list[bytes | None] = [None] * len(request)
@@ -167,7 +167,9 @@ def _with_payload(data: bytes, found: BatchClaims) -> bytes | None:
         return None
 
 
-def _sent_wrongly(came: bytes, sent: bytes, wire_id: int, gate: Gate, trusts: bool) -> list[str]:
+def _sent_wrongly(
+    came: bytes, sent: bytes, wire_id: int, gate: ProduceValidator, trusts: bool
+) -> list[str]:
     """Return what is wrong with one request that was passed on."""
     if came[4:6] != b"\0\0":
         return (

@@ -52,7 +52,7 @@ from tests.hostile.seeds import (
 
 BOUND_NS = 1_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-LARGEST = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 REPORT = {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}
 Case = tuple[str, Callable[[], object]]
 
@@ -165,8 +165,8 @@ def fillers() -> Iterator[tuple[str, bytes]]:
 def validators() -> Iterator[tuple[str, LogValidator]]:
     for mode in ("strict", "kafka"):
         extras = REPORT if mode == "strict" else None
-        yield mode, LogValidator(TopicPolicy(max_message_bytes=LARGEST), mode=mode, extras=extras)
-    compact = TopicPolicy(max_message_bytes=LARGEST, cleanup_policy="compact")
+        yield mode, LogValidator(TopicPolicy(max_message_bytes=MAX_INT32), mode=mode, extras=extras)
+    compact = TopicPolicy(max_message_bytes=MAX_INT32, cleanup_policy="compact")
     yield "compacted", LogValidator(compact, extras=REPORT)
 
 
@@ -208,7 +208,7 @@ def bombs(size: int) -> Iterator[Case]:
 
 
 def other_calls(large: int) -> Iterator[Case]:
-    strict = LogValidator(TopicPolicy(max_message_bytes=LARGEST), extras=REPORT)
+    strict = LogValidator(TopicPolicy(max_message_bytes=MAX_INT32), extras=REPORT)
     log = LogValidator(profile="log")
     content, n = in_order(1 << 20)
     one = batch(b"", n, 4, payload=_pack(4, content))
@@ -298,7 +298,7 @@ def rebuilds(large: int) -> Iterator[Case]:
         for codec in (0, 4):
             data = batch(b"", count, codec, payload=_pack(codec, content))
             for target in ("uncompressed", "gzip", "snappy", "lz4", "zstd"):
-                policy = TopicPolicy(max_message_bytes=LARGEST, compression_type=target)
+                policy = TopicPolicy(max_message_bytes=MAX_INT32, compression_type=target)
                 validator = LogValidator(policy, extras=REPORT, max_decompressed_bytes=1 << 30)
                 yield (
                     f"validate: {what}, {CODECS[codec]} to {target}",

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 HERE = Path(__file__).parents[2] / "fixtures" / "hostile"
 STREAMS = ("inflate", "snappy")
 _EACH = 3
-_MOST_BYTES = 2048
+_MAX_CASE_BYTES = 2048
 _OUTPUT = ("out_hex", "out_head_hex", "out_batches", "out_batch_count")  # what no comparison asks
 
 
@@ -35,7 +35,7 @@ def _chosen(paths: list[Path]) -> list[dict[str, Any]]:
     for path in paths:
         for line in path.read_text("utf-8").splitlines():
             finding = json.loads(line)
-            if 0 < len(finding["batch_hex"]) <= 2 * _MOST_BYTES:
+            if 0 < len(finding["batch_hex"]) <= 2 * _MAX_CASE_BYTES:
                 kinds.setdefault(_kind(finding), {})[finding["batch_hex"]] = finding
     return [
         finding

@@ -41,7 +41,7 @@ from tests.hostile.seeds import NOW
 
 __all__ = ["lifetime_case"]
 
-_LARGEST = 16 << 10  # of a case: larger ones say nothing more
+_MAX_CASE_BYTES = 16 << 10  # of a case: larger ones say nothing more
 _RELEASED = (BatchvalError, BufferError, ValueError)
 _Steps = Generator[list[str], None, None]
 _Contents = list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]
@@ -460,7 +460,9 @@ _USERS: dict[str, tuple[Callable[[_Buffer, random.Random], _Steps], ...]] = {
 
 @cache
 def _cases() -> tuple[Case, ...]:
-    return tuple(case for case in cases() if case.kind in _USERS and len(case.data) <= _LARGEST)
+    return tuple(
+        case for case in cases() if case.kind in _USERS and len(case.data) <= _MAX_CASE_BYTES
+    )
 
 
 def _step(user: _Steps) -> tuple[bool, list[str]]:

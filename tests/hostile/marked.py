@@ -25,8 +25,8 @@ import numpy as np
 from batchval.core.claims import attach, compute, to_tag
 from batchval.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchNodeEndpoint,
     FetchResponse,
-    NodeEndpoint,
     PartitionData,
 )
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -346,7 +346,7 @@ def _frames() -> Iterator[Case]:
         parts = [PartitionData(i, 0, 10, 10, records=one * (i + 1)) for i in range(3)]
         response = FetchResponse(
             responses=[FetchableTopicResponse(partitions=parts)],
-            node_endpoints=[NodeEndpoint(i, f"broker-{i}", 9092) for i in range(3)],
+            node_endpoints=[FetchNodeEndpoint(i, f"broker-{i}", 9092) for i in range(3)],
         )
         data = b"".join(response.encode(1, version))
         yield Case(f"tail-{version}", "tail", data, _ends(data, one), version=version)

@@ -26,8 +26,8 @@ __all__ = ["KINDS", "describe", "mutated", "replay_mutated"]
 
 KINDS: dict[str, Kind] = {"mutated_by_thread": "thread", "mutated_by_process": "process"}
 _BURST_BYTES = 24 << 10  # of a case, before the next has its turn
-_MOST_BURST = 24
-_MOST_FINDINGS = 5  # of each operation
+_MAX_BURST = 24
+_MAX_FINDINGS = 5  # of each operation
 _REPLAY_S = 5.0
 _PATIENCE_S = 60.0  # for the other side's first write: a loaded machine may take long to start it
 
@@ -88,12 +88,12 @@ def mutated(target: str, run: Run) -> None:
             scene.enter(index, second)
             if done % 8 == 0:
                 _leave_secrets()
-            burst = max(1, min(_MOST_BURST, _BURST_BYTES // len(scene.case.data)))
+            burst = max(1, min(_MAX_BURST, _BURST_BYTES // len(scene.case.data)))
             for _ in range(burst):
                 scene.turn += 1
                 run.executions += 1
                 what = execute(operation, scene)
-                if what and found.setdefault(operation.name, 0) < _MOST_FINDINGS:
+                if what and found.setdefault(operation.name, 0) < _MAX_FINDINGS:
                     found[operation.name] += 1
                     run.found(target, scene.case.data, what, _cfg(operation, scene.case))
     run.writes = scene.writes

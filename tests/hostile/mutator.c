@@ -17,7 +17,7 @@
 typedef struct { uint8_t *p; uint32_t n, cap; } Out;
 typedef struct { uint32_t at, size, record; int kind; int64_t value; } Field;
 enum { LENGTH, ATTRIBUTES, TIMESTAMP, OFFSET, KEY_LENGTH, VALUE_LENGTH, HEADERS, HEADER_KEY, HEADER_VALUE };
-enum { MOST_FIELDS = 256, MOST_RECORDS = 64, WORK = 16384 };
+enum { MAX_FIELDS = 256, MAX_RECORDS = 64, WORK = 16384 };
 
 /* ---- numbers ---- */
 
@@ -167,7 +167,7 @@ static uint32_t field(Field *f, uint32_t have, const uint8_t *p, uint32_t n, uin
 {
     uint32_t start = *at;
     if (!varint(p, n, at, value)) return 0;
-    if (have < MOST_FIELDS) f[have] = (Field){start, *at - start, record, kind, *value};
+    if (have < MAX_FIELDS) f[have] = (Field){start, *at - start, record, kind, *value};
     return 1;
 }
 
@@ -177,7 +177,7 @@ static uint32_t parse(const uint8_t *p, uint32_t n, Field *f, uint32_t *starts, 
     uint32_t at = 0, have = 0;
     int64_t v, headers;
     *records = 0;
-    while (at < n && *records < MOST_RECORDS && have + 16 < MOST_FIELDS) {
+    while (at < n && *records < MAX_RECORDS && have + 16 < MAX_FIELDS) {
         uint32_t record = *records, begin = at;
 #define FIELD(kind) do { if (!field(f, have, p, n, &at, kind, record, &v)) return have; have++; } while (0)
 #define BYTES() do { if (v > 0) { if ((uint64_t)v > n - at) return have; at += (uint32_t)v; } } while (0)
@@ -192,7 +192,7 @@ static uint32_t parse(const uint8_t *p, uint32_t n, Field *f, uint32_t *starts, 
         FIELD(VALUE_LENGTH); BYTES();
         FIELD(HEADERS);
         headers = v;
-        for (int64_t i = 0; i < headers && have + 16 < MOST_FIELDS; i++) {
+        for (int64_t i = 0; i < headers && have + 16 < MAX_FIELDS; i++) {
             FIELD(HEADER_KEY); BYTES();
             FIELD(HEADER_VALUE); BYTES();
         }
@@ -253,7 +253,7 @@ static void change_field(Out *o, const uint8_t *p, uint32_t n, const Field *f, u
 /* Records dropped, doubled, swapped; returns how many there are now. */
 static uint32_t change_order(Out *o, const uint8_t *p, uint32_t n, const uint32_t *starts, uint32_t records)
 {
-    uint32_t order[MOST_RECORDS + 4], count = records, i, k;
+    uint32_t order[MAX_RECORDS + 4], count = records, i, k;
     for (i = 0; i < records; i++) order[i] = i;
     switch (below(3)) {
     case 0: count = below(records); break;
@@ -412,8 +412,8 @@ static void seal(uint8_t *p, uint32_t n)
 static void batch_of_magic_2(Out *o, const uint8_t *p, uint32_t n)
 {
     static uint8_t work[WORK], again[WORK];
-    Field fields[MOST_FIELDS + 16];
-    uint32_t starts[MOST_RECORDS + 1], records = 0, found, start = o->n;
+    Field fields[MAX_FIELDS + 16];
+    uint32_t starts[MAX_RECORDS + 1], records = 0, found, start = o->n;
     Out body = {work, 0, sizeof work}, other = {again, 0, sizeof again};
     int codec = p[22] & 7, count = (int)get32(p + 57);
     put(o, p, 61);

@@ -9,9 +9,9 @@ from functools import cache
 from tests.hostile.buffers import Slots
 from tests.hostile.c_library import library
 
-__all__ = ["LARGEST_CASE", "Mutator", "crc32c", "xxh32"]
+__all__ = ["MAX_CASE_BYTES", "Mutator", "crc32c", "xxh32"]
 
-LARGEST_CASE = 16384
+MAX_CASE_BYTES = 16384
 
 
 @cache
@@ -46,7 +46,7 @@ class Mutator:
         self._offsets = (ctypes.c_uint32 * len(ends))(*ends)
         self._seeds = ctypes.c_uint32(len(seeds))
         self._state = ctypes.c_uint64(state & 0xFFFFFFFFFFFFFFFF)
-        self._out = ctypes.create_string_buffer(LARGEST_CASE)
+        self._out = ctypes.create_string_buffer(MAX_CASE_BYTES)
 
     @property
     def state(self) -> int:
@@ -68,7 +68,7 @@ class Mutator:
             self._offsets,
             self._seeds,
             self._out,
-            LARGEST_CASE,
+            MAX_CASE_BYTES,
         )
         return self._out.raw[:size] if size > 2048 else ctypes.string_at(self._out, size)
 

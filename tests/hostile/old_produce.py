@@ -18,7 +18,7 @@ from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
-from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
 from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile.verdicts import FACTS
@@ -89,7 +89,7 @@ def _damaged(rng: random.Random, records: bytes) -> bytes:
     return bytes(data)
 
 
-def _gate(rng: random.Random) -> Gate:
+def _gate(rng: random.Random) -> ProduceValidator:
     options = ProxyOptions(
         listen=("127.0.0.1", 0),
         upstream=(("127.0.0.1", 1),),
@@ -98,7 +98,7 @@ def _gate(rng: random.Random) -> Gate:
         mode=rng.choice(("enforce", "enforce", "observe")),
         validator={"mode": rng.choice(("strict", "kafka")), "kafka_version": "3.9"},
     )
-    return Gate(options, Counters())
+    return ProduceValidator(options, Counters())
 
 
 def _walked(frame: bytes) -> ProduceRequestView | None:
@@ -108,7 +108,9 @@ def _walked(frame: bytes) -> ProduceRequestView | None:
         return None
 
 
-def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[ValidationResult]:
+def _expected(
+    gate: ProduceValidator, request: ProduceRequestView, now_ms: int
+) -> list[ValidationResult]:
     count, version = len(request), request.api_version
     every = [request.records(i) or b"" for i in range(count)]
     if count > 1:

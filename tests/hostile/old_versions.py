@@ -22,7 +22,7 @@ from tests.protocol.values import Inventor
 
 __all__ = ["old_versions_case"]
 
-_MOST = 50  # topics and partitions
+_MAX_ELEMENTS = 50  # topics and partitions
 _GROWTH, _HEAD = 8, 64
 
 #: kafka-python has no definitions of delegation tokens: of those only the number changes.
@@ -52,7 +52,7 @@ def _whole(key: ApiKey, side: str, version: int, made: bytes, size: int) -> list
 
 def _fetch(rng: random.Random, version: int) -> list[str]:
     body = _body(rng, ApiKey.FETCH, "Request", version)
-    request = OldFetch(body, version, max_partitions=_MOST)
+    request = OldFetch(body, version, max_partitions=_MAX_ELEMENTS)
     raised = request.raised([one.offset for one in request.partitions], 1 << 20, 0)
     return _whole(ApiKey.FETCH, "Request", 10, raised, len(body))
 
@@ -69,7 +69,7 @@ def _fetch_answer(rng: random.Random, version: int) -> list[str]:
 
 def _list_offsets(rng: random.Random, version: int) -> list[str]:
     body = _body(rng, ApiKey.LIST_OFFSETS, "Request", version)
-    request = OldListOffsets(body, max_partitions=_MOST)
+    request = OldListOffsets(body, max_partitions=_MAX_ELEMENTS)
     found = _whole(ApiKey.LIST_OFFSETS, "Request", 1, request.raised(), len(body))
     for timestamp in (LATEST, EARLIEST):
         found += _whole(ApiKey.LIST_OFFSETS, "Request", 1, request.raised(timestamp), len(body))
@@ -84,7 +84,7 @@ def _other(rng: random.Random, key: ApiKey, version: int) -> list[str]:
     if rng.random() < 0.5:
         body = _body(rng, key, "Request", version)
         made, side, to = (
-            raise_request(raised, version, body, max_elements=_MOST),
+            raise_request(raised, version, body, max_elements=_MAX_ELEMENTS),
             "Request",
             raised.to,
         )

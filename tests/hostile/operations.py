@@ -46,7 +46,7 @@ from batchval.protocol.walkers.addresses import addresses, rewrite_addresses
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import Counters, ProxyOptions
 from batchval.segment.reader import Damage, InMemory, SegmentReader
@@ -691,7 +691,7 @@ def _fetch_splitter(scene: Scene) -> list[str]:
 
 
 @cache
-def _gates() -> tuple[Gate, ...]:
+def _gates() -> tuple[ProduceValidator, ...]:
     found = []
     for word in ("ignore", "verify", "trust"):
         options = ProxyOptions(
@@ -699,7 +699,7 @@ def _gates() -> tuple[Gate, ...]:
             upstream=(("127.0.0.1", 1),),
             claims_in=ClaimsPolicy.parse(word),
         )
-        gate = Gate(options, Counters())
+        gate = ProduceValidator(options, Counters())
         found.append(gate)
     return tuple(found)
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from batchval.proxy.cluster.state_file import State
+from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.life.control import Control, Offer, _Peer
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.handover_messages import HandOverError, Incoming, encoded
@@ -139,7 +139,7 @@ def _changed(rng: random.Random, message: bytes, head: int = 8) -> bytes:
 
 def _offered() -> bytes:
     keys = [[":control", None], ["default", None], ["default", 1]]
-    state = State(("k:9092",), "c", False, {1: ("k", 9092)}, {"default": {1: 9093}})
+    state = StoredCluster(("k:9092",), "c", False, {1: ("k", 9092)}, {"default": {1: 9093}})
     return encoded("sockets", keys=keys, left=0, unready=None, state=state.encode().decode())
 
 

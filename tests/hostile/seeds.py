@@ -42,7 +42,7 @@ __all__ = [
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW = 1_700_000_000_000
-LARGEST = 4096  # larger seeds only slow the mutator down
+MAX_SEED_BYTES = 4096  # larger seeds only slow the mutator down
 _ROOT = Path(__file__).parents[2]
 
 
@@ -274,7 +274,9 @@ def _files(extra: Iterable[Path]) -> Iterable[bytes]:
 
 def seeds(extra: Iterable[Path] = ()) -> list[bytes]:
     """Return all seeds, each once."""
-    found = dict.fromkeys(seed for seed in (*_generated(), *_files(extra)) if len(seed) <= LARGEST)
+    found = dict.fromkeys(
+        seed for seed in (*_generated(), *_files(extra)) if len(seed) <= MAX_SEED_BYTES
+    )
     return list(found)
 
 
@@ -300,7 +302,7 @@ def deflate_seeds() -> list[bytes]:
             ):
                 packer = zlib.compressobj(level, zlib.DEFLATED, -15, 8, strategy)
                 out.append(packer.compress(data) + packer.flush())
-    return [s for s in dict.fromkeys(out) if len(s) <= LARGEST]
+    return [s for s in dict.fromkeys(out) if len(s) <= MAX_SEED_BYTES]
 
 
 def snappy_seeds() -> list[bytes]:
@@ -315,4 +317,4 @@ def snappy_seeds() -> list[bytes]:
             (b"0123456789" * n)[:n],
         ):
             out.append(bytes(snappy.compress(data)))
-    return [s for s in dict.fromkeys(out) if len(s) <= LARGEST]
+    return [s for s in dict.fromkeys(out) if len(s) <= MAX_SEED_BYTES]

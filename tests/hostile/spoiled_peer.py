@@ -41,7 +41,7 @@ for _module in pkgutil.iter_modules(messages.__path__):
 _KEYS: Final = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 17, 18, 22, 24, 26, 32, 36)
 #: The oldest versions that every client here speaks.
 _OLDEST: Final = {0: 3, 1: 4, 2: 2, 3: 4, 8: 2, 9: 1, 10: 1, 17: 1, 32: 1, 36: 1}
-_MOST_REQUESTS: Final = 20_000
+_MAX_REQUESTS: Final = 20_000
 _PASSWORD: Final = b"s3cret"
 
 _NUMBERS: Final = (-1, 0, 1, 2, -2, 7, 35, 99, 2**15 - 1, 2**31 - 1, 2**63 - 1, -(2**31), -(2**63))
@@ -191,7 +191,7 @@ class SpoiledPeer:
     def _receive(self, end: ClientEnd, frame: bytes) -> None:
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         self.seen[key] += 1
-        if sum(self.seen.values()) > _MOST_REQUESTS:
+        if sum(self.seen.values()) > _MAX_REQUESTS:
             self.problem = f"asks API {key} without a pause"
             raise AssertionError(self.problem)
         try:

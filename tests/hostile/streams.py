@@ -21,14 +21,18 @@ from batchval.protocol.frames import (
     limit_memory,
     poison_released,
 )
-from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
+from batchval.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchNodeEndpoint,
+    PartitionData,
+)
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 
 __all__ = ["stream_case"]
 
 _VERSION = 16
 _READS = (1, 3, 20, 100, 511, 512, 513, 5000, 40_000, 262_144)
-_MOST_KEPT = 24 << 20
+_MAX_KEPT_BYTES = 24 << 20
 
 
 def _response(rng: random.Random) -> bytes:
@@ -39,7 +43,9 @@ def _response(rng: random.Random) -> bytes:
         for n in range(rng.randrange(4))
     ]
     topics = [FetchableTopicResponse(topic_id=rng.randbytes(16), partitions=partitions)]
-    nodes = [NodeEndpoint(n, "b" * rng.randrange(1, 30), 9092) for n in range(rng.randrange(3))]
+    nodes = [
+        FetchNodeEndpoint(n, "b" * rng.randrange(1, 30), 9092) for n in range(rng.randrange(3))
+    ]
     return b"".join(
         messages.FetchResponse(responses=topics, node_endpoints=nodes).encode(7, _VERSION)
     )
@@ -149,4 +155,4 @@ def stream_case(seed: int) -> list[str]:
         limit_memory(0)
     if allocated() != start:
         found.append(f"{allocated() - start} bytes are still counted")
-    return found if kept() <= _MOST_KEPT else [*found, f"{kept()} bytes are kept"]
+    return found if kept() <= _MAX_KEPT_BYTES else [*found, f"{kept()} bytes are kept"]

@@ -53,7 +53,7 @@ from tests.hostile.fast_path import fast_path_case
 from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
-from tests.hostile.mutator import LARGEST_CASE, Mutator
+from tests.hostile.mutator import MAX_CASE_BYTES, Mutator
 from tests.hostile.old_produce import old_produce_case
 from tests.hostile.old_versions import old_versions_case
 from tests.hostile.plain_answers import plain_case
@@ -185,7 +185,7 @@ def claimed(run: Run) -> None:
 
 def _ranges(run: Run) -> Iterator[tuple[Slots, np.ndarray, Mutator]]:
     mutator = run.mutator()
-    slots = Slots(_SLOTS, LARGEST_CASE)
+    slots = Slots(_SLOTS, MAX_CASE_BYTES)
     pairs = (ctypes.c_int64 * (2 * _SLOTS))()
     as_array = np.frombuffer(pairs, "<i8")
     while run.going_on():

@@ -18,7 +18,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.verdicts import Verdicts
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from tests.hostile.fast_path import _GLOBS, _TOPICS, _records
@@ -30,11 +30,11 @@ FACTS: Final = SimpleNamespace(
     sender="CN=x", client="127.0.0.1:1", principal="User:x", listener="default"
 )
 
-_MOST_ERRORS = 1000
+_MAX_ERRORS = 1000
 _INVENTED = ("a b", "", "x" * 300, "..")
 
 
-def _gate(rng: random.Random, refusals: list[Refusal]) -> Gate:
+def _gate(rng: random.Random, refusals: list[Refusal]) -> ProduceValidator:
     kafka = rng.random() < 0.2
     word = "ignore" if kafka else rng.choice(("ignore", "verify", "trust"))
     options = ProxyOptions(
@@ -49,7 +49,7 @@ def _gate(rng: random.Random, refusals: list[Refusal]) -> Gate:
         validator={"mode": "kafka"} if kafka else {},
         on_refusal=refusals.append,
     )
-    gate = Gate(options, Counters())
+    gate = ProduceValidator(options, Counters())
     gate.topic_names = {bytes([n + 1]) * 16: name for n, name in enumerate(_TOPICS)}.get
     return gate
 
@@ -80,7 +80,7 @@ def _request(rng: random.Random) -> bytes:
 
 
 def _expected(
-    gate: Gate, request: ProduceRequestView, now_ms: int
+    gate: ProduceValidator, request: ProduceRequestView, now_ms: int
 ) -> list[list[ValidationResult | None]]:
     """Return the plain validator's results by partition; None for a topic id without a name.
 
@@ -127,7 +127,7 @@ def _expected(
 def _compared(verdict: RequestVerdict, expected: list[ValidationResult | None]) -> list[str]:
     verdicts = verdict.verdicts
     assert verdicts is not None
-    left = _MOST_ERRORS
+    left = _MAX_ERRORS
     for i, result in enumerate(expected):
         if result is None:
             if verdicts.rule(i) != "unknown-topic-id" or verdicts.error(i) != "UNKNOWN_TOPIC_ID":
@@ -152,7 +152,10 @@ def _compared(verdict: RequestVerdict, expected: list[ValidationResult | None]) 
 
 
 def _followed(
-    gate: Gate, request: ProduceRequestView, verdict: RequestVerdict, refusals: list[Refusal]
+    gate: ProduceValidator,
+    request: ProduceRequestView,
+    verdict: RequestVerdict,
+    refusals: list[Refusal],
 ) -> list[str]:
     """Return the errors in what is forwarded, counted and logged."""
     verdicts = verdict.verdicts
@@ -203,7 +206,7 @@ def _without_claims(records: memoryview | None) -> bytes | None:
 
 
 def _claims_sent(
-    gate: Gate,
+    gate: ProduceValidator,
     request: ProduceRequestView,
     goes_on: list[int],
     sent: ProduceRequestView,
@@ -267,7 +270,7 @@ def _state(verdicts: Verdicts, i: int) -> tuple[Any, ...]:
 
 
 def _validated_again(
-    rng: random.Random, gate: Gate, request: ProduceRequestView, verdict: RequestVerdict
+    rng: random.Random, gate: ProduceValidator, request: ProduceRequestView, verdict: RequestVerdict
 ) -> list[str]:
     """Return the errors after partitions were reopened and others refused by Python code."""
     verdicts = verdict.verdicts
@@ -277,7 +280,7 @@ def _validated_again(
     again = [i for i in numbers if rng.random() < 0.5 and verdicts.rule(i) != "unknown-topic-id"]
     if verdicts.is_failed or not again:
         return []
-    is_full = sum(len(verdicts.record_errors(i)) for i in numbers) >= _MOST_ERRORS
+    is_full = sum(len(verdicts.record_errors(i)) for i in numbers) >= _MAX_ERRORS
     for i in again:
         name = (
             request.topic(i)
@@ -302,7 +305,7 @@ def _validated_again(
     ):
         return [f"partition {own} was refused, and is {code}, {rule}, {reason}"]
     refusals = verdicts.refusals([False] * len(request))
-    if sum(len(one[1]) for one in refusals if one is not None) > _MOST_ERRORS or len(kept) < min(
+    if sum(len(one[1]) for one in refusals if one is not None) > _MAX_ERRORS or len(kept) < min(
         len(errors), 1
     ):
         return ["too many record errors are kept, or none"] if not is_full else []

@@ -18,7 +18,7 @@
 
 enum { POISON_FREE = 0x7E, POISON_NEW = 0x81 };
 enum { BYTES, NUMBERS };
-enum { MOST_SPINS = 12, YIELD_EVERY = 64 };
+enum { MAX_SPINS = 12, YIELD_EVERY = 64 };
 #define NO_CASE (~(uint64_t)0)
 
 typedef struct { uint32_t at, size; } Place;
@@ -116,7 +116,7 @@ static void restore(const Case *c, Place at)
 
 static void spin(uint64_t *state)
 {
-    volatile uint32_t left = below(state, 1u << below(state, MOST_SPINS));
+    volatile uint32_t left = below(state, 1u << below(state, MAX_SPINS));
     while (left) left--;
 }
 

@@ -17,7 +17,7 @@ from tests.hostile import seeds
 from tests.hostile.gil import dynamic_blocks
 from tests.hostile.seeds import compress, record, varint
 
-LEAST = record(0, None, b"")
+MINIMAL_RECORD = record(0, None, b"")
 LOG_APPEND_TIME = 8
 CODECS = {name: codec for codec, name in enumerate(seeds.CODECS)}
 
@@ -82,13 +82,13 @@ def damaged(good: Batch) -> Batch:
 
 def equal_records(count: int, codec: int) -> Batch:
     """Return records that are all the same; offset deltas are wrong from the second on."""
-    return of(LEAST * count, count, codec)
+    return of(MINIMAL_RECORD * count, count, codec)
 
 
 def errors(count: int, codec: int = 0, attributes: int = LOG_APPEND_TIME) -> Batch:
     """Return a batch of which every record is refused: a producer may not set LogAppendTime."""
     fields = {"attributes": attributes, "base_timestamp": -1, "max_timestamp": -1}
-    return of(LEAST * count, count, codec, **fields)
+    return of(MINIMAL_RECORD * count, count, codec, **fields)
 
 
 def null_keys(count: int, codec: int) -> Batch:
@@ -121,8 +121,10 @@ def large_bomb(pieces: int) -> Batch:
     """Return ``pieces`` times 7 MB of equal records in one zstd frame of some kilobytes."""
     count = 1_000_000
     packer = zstandard.ZstdCompressor(level=3, write_content_size=False).compressobj()
-    payload = b"".join(packer.compress(LEAST * count) for _ in range(pieces)) + packer.flush()
-    return around(payload, CODECS["zstd"], pieces * count * len(LEAST), pieces * count)
+    payload = (
+        b"".join(packer.compress(MINIMAL_RECORD * count) for _ in range(pieces)) + packer.flush()
+    )
+    return around(payload, CODECS["zstd"], pieces * count * len(MINIMAL_RECORD), pieces * count)
 
 
 def empty_streams(size: int) -> dict[str, Batch]:

@@ -22,7 +22,7 @@ from tests.support.calibration import Watch
 Found = dict[str, Any]
 QUIET_S = 1.2
 QUIET_TRIES, QUIET_P99_S = 4, 0.030
-LEAST_ATTACK_S = 1.0
+MIN_ATTACK_S = 1.0
 ANOTHER_SITE, FORBIDDEN = "attacker.example", 403
 ATTACKER_NICE = 10  # the attacker is on another machine: it takes no core from the gate's clients
 
@@ -172,7 +172,7 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
         start, cpu_start = time.monotonic(), gate.cpu_s()
         with Watch() as watch:
             sent = attacker.ask("attack")
-            time.sleep(max(0.0, start + LEAST_ATTACK_S - time.monotonic()))
+            time.sleep(max(0.0, start + MIN_ATTACK_S - time.monotonic()))
             is_settled = gate.settle(calm.cpu_share + 0.05)
     finally:
         attacker.stop()

@@ -32,7 +32,7 @@ from tests.hostile_gate import batches
 from tests.hostile_gate.broker import produce_answer
 from tests.hostile_gate.requests import metadata, produce
 
-MOST_UNANSWERED = 20
+MAX_UNANSWERED = 20
 SMALL_S, LARGE_S = 0.010, 0.050
 
 
@@ -61,7 +61,7 @@ class Client:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             self.unanswered.append(due)
             self.may_send.clear()
-            if len(self.unanswered) > MOST_UNANSWERED:
+            if len(self.unanswered) > MAX_UNANSWERED:
                 await self.may_send.wait()
             writer.write(self.request)
 

@@ -23,7 +23,7 @@ from tests.hostile_gate.crowd import Crowd, Plan
 from tests.hostile_gate.prober import Client
 from tests.hostile_gate.watched_gate import HEAD, SIZE, Longest, watched_loop
 
-MOST = 1 << 30
+MAX_FRAME_BYTES = 1 << 30
 
 
 # ---- the watched loop ----------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_produce_requests_are_what_they_say() -> None:
 
 def verdict(made: Batch, **policy: Any) -> Any:
     validator = LogValidator(
-        TopicPolicy(max_message_bytes=2**31 - 1, **policy), max_decompressed_bytes=MOST
+        TopicPolicy(max_message_bytes=2**31 - 1, **policy), max_decompressed_bytes=MAX_FRAME_BYTES
     )
     return validator.check(made.data, now_ms=batches.now_ms())
 

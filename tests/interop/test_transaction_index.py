@@ -25,7 +25,7 @@ from tests.support.processes import until
 from tests.support.topics import stable_offset
 
 _ENTRY = struct.Struct(">hqqqq")  # version, producer id, first, last and last stable offset
-SMALLEST_SEGMENT = 1 << 20
+MIN_SEGMENT_BYTES = 1 << 20
 PATIENCE = 90  # seconds
 
 Entry = tuple[int, int, int, int]
@@ -163,7 +163,7 @@ def kafka() -> Iterator[KafkaBroker]:
 @pytest.mark.jvm
 def test_aborted_ranges_are_what_the_broker_indexed(kafka: KafkaBroker) -> None:
     writer = Writer(kafka, "indexed", 4)
-    writer.create({"segment.bytes": str(SMALLEST_SEGMENT)})
+    writer.create({"segment.bytes": str(MIN_SEGMENT_BYTES)})
     writer.aborted_before_another()
     first = writer.interleaved(rounds=180, size=80_000)
     state, indexes = read(kafka.data / "indexed-0")
@@ -266,7 +266,7 @@ def test_what_the_cleaner_keeps_is_right(kafka: KafkaBroker) -> None:
         {
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": "0.01",
-            "segment.bytes": str(SMALLEST_SEGMENT),
+            "segment.bytes": str(MIN_SEGMENT_BYTES),
             "delete.retention.ms": "0",
         }
     )

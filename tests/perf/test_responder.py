@@ -14,7 +14,7 @@ from batchval.cli import cli
 from batchval.errors import BatchvalError
 from batchval.network.loops import loop_factory
 from batchval.perf import responder
-from batchval.perf.calibrate import DEFAULT_DELAY_US, LEAST_DELAY_US, delay_like, plain
+from batchval.perf.calibrate import DEFAULT_DELAY_US, MIN_DELAY_US, delay_like, plain
 from batchval.perf.clients.own_producer import OwnProducer
 from batchval.perf.payloads import Letters
 from batchval.perf.produce import ProduceRun, ProduceSettings
@@ -109,7 +109,7 @@ def test_a_calibration_is_as_slow_as_the_run_was() -> None:
     )  # type: ignore[arg-type]
     assert delay_like(run) == DEFAULT_DELAY_US
     run.workers[0].parts[0].wire.record(5)
-    assert delay_like(run) == LEAST_DELAY_US
+    assert delay_like(run) == MIN_DELAY_US
     run.workers[0].parts[0].wire.record_repeated(5_000_000_000, 3)
     assert delay_like(run) == responder.MAX_DELAY_US
 

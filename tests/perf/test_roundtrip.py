@@ -139,35 +139,40 @@ def test_json_alone_is_on_stdout_and_compare_and_merge_read_it(mock: str, tmp_pa
     assert totals["published"]["histogram"]["count"] == 240
 
 
-LEAST = "duration_s: 1\ntopics: [{name: t, rate: 10, record_size: 100}]\n"
+MINIMAL_WORKLOAD = "duration_s: 1\ntopics: [{name: t, rate: 10, record_size: 100}]\n"
 AT = ["--bootstrap-server", "127.0.0.1:1"]
 
 
 @pytest.mark.parametrize(
     ("text", "options", "code", "complaint"),
     [
-        (LEAST, [], 2, "Missing option '--bootstrap-server'."),
+        (MINIMAL_WORKLOAD, [], 2, "Missing option '--bootstrap-server'."),
         (
-            LEAST,
+            MINIMAL_WORKLOAD,
             ["--bootstrap-server", "nowhere"],
             2,
             "--bootstrap-server: invalid server 'nowhere'",
         ),
         (
-            LEAST,
+            MINIMAL_WORKLOAD,
             [*AT, "--output", "/no/such/folder/r.json"],
             3,
             "/no/such/folder/r.json: No such file or directory",
         ),
-        (LEAST + "producer: {acks: 1, enable.idempotence: true}\n", AT, 2, "enable_idempotence"),
         (
-            LEAST.replace("rate: 10", "rate: x"),
+            MINIMAL_WORKLOAD + "producer: {acks: 1, enable.idempotence: true}\n",
+            AT,
+            2,
+            "enable_idempotence",
+        ),
+        (
+            MINIMAL_WORKLOAD.replace("rate: 10", "rate: x"),
             AT,
             2,
             "workload.yaml:2: topics[0].rate: must be a number",
         ),
         (
-            LEAST,
+            MINIMAL_WORKLOAD,
             [*AT, "--workload", "/no/such.yaml"],
             3,
             "batchval perf roundtrip: /no/such.yaml: No such file or directory",
@@ -187,11 +192,15 @@ def test_topics_that_do_not_fit(mock: str, tmp_path: Path) -> None:
     """The mock cluster does not know CreateTopics, and makes topics of four partitions."""
     at = ["--bootstrap-server", mock]
     done = run(
-        "--workload", written(tmp_path, LEAST.replace("100}", "100, create: {partitions: 1}}")), *at
+        "--workload",
+        written(tmp_path, MINIMAL_WORKLOAD.replace("100}", "100, create: {partitions: 1}}")),
+        *at,
     )
     assert done.returncode == 3
     assert "topics cannot be created: " in done.stderr
-    done = run("--workload", written(tmp_path, LEAST.replace("100}", "100, consumers: 5}")), *at)
+    done = run(
+        "--workload", written(tmp_path, MINIMAL_WORKLOAD.replace("100}", "100, consumers: 5}")), *at
+    )
     assert done.returncode == 3
     assert done.stderr == "batchval perf roundtrip: topic t: consumers is 5, it has 4 partitions\n"
 

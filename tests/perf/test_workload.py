@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from batchval.perf.workload import MOST_CLIENTS, Workload, load
-from batchval.yaml_settings.yaml_values import MOST_FILE_BYTES, ConfigError
+from batchval.perf.workload import MAX_CLIENTS, Workload, load
+from batchval.yaml_settings.yaml_values import MAX_FILE_BYTES, ConfigError
 
 TOPIC = "{name: t, rate: 10, record_size: 100}"
-LEAST = f"duration_s: 1\ntopics: [{TOPIC}]\n"
+MINIMAL_WORKLOAD = f"duration_s: 1\ntopics: [{TOPIC}]\n"
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -28,7 +28,7 @@ def read(folder: Path, text: str | bytes, *, own_client: bool = True, **common: 
 
 
 def test_the_least(tmp_path: Path) -> None:
-    workload = read(tmp_path, LEAST)
+    workload = read(tmp_path, MINIMAL_WORKLOAD)
     (topic,) = workload.topics
     assert (topic.name, topic.rate, topic.record_size, topic.create) == ("t", 10, (100,), None)
     assert (topic.producers, topic.groups, topic.consumers) == (1, 1, 1)
@@ -65,12 +65,12 @@ consumer: {fetch.min.bytes: 1}
 
 
 def test_a_run_of_less_than_a_record_has_one(tmp_path: Path) -> None:
-    workload = read(tmp_path, LEAST.replace("duration_s: 1", "duration_s: 0.001"))
+    workload = read(tmp_path, MINIMAL_WORKLOAD.replace("duration_s: 1", "duration_s: 0.001"))
     assert workload.records(workload.topics[0]) == 1
 
 
 def test_librdkafka_judges_the_names_that_it_alone_knows(tmp_path: Path) -> None:
-    text = LEAST + "producer: {queue.buffering.max.ms: 3}\n"
+    text = MINIMAL_WORKLOAD + "producer: {queue.buffering.max.ms: 3}\n"
     assert read(tmp_path, text, own_client=False).producer == {"queue.buffering.max.ms": "3"}
     with pytest.raises(ConfigError, match="unknown property"):
         read(tmp_path, text)
@@ -96,15 +96,21 @@ def topic(more: str) -> str:
             [":1: is not YAML: could not determine a constructor for the tag"],
         ),
         (b"\xff\xfe\xfa", [": is not YAML: byte 0xff at position 0 is not UTF-8"]),
-        (b"#" * (MOST_FILE_BYTES + 1), [f": longer than {MOST_FILE_BYTES} bytes"]),
-        (LEAST + "duration_s: 2\n", [":3: duration_s: stands twice"]),
-        (LEAST + "warm_up_s: 2\n", [":3: warm_up_s: unknown key (nearest known key: warmup_s)"]),
-        (LEAST.replace(": 1\n", ": 0\n"), [":1: duration_s: must be more than 0, not 0"]),
-        (LEAST.replace(": 1\n", ": .inf\n"), [":1: duration_s: "]),
-        (LEAST.replace(": 1\n", ": .nan\n"), [":1: duration_s: "]),
-        (LEAST.replace(": 1\n", ": '1'\n"), [":1: duration_s: must be a number"]),
-        (LEAST.replace(": 1\n", ": true\n"), [":1: duration_s: must be a number"]),
-        (LEAST + "warmup_s: -1\n", [":3: warmup_s: must be at least 0, not -1"]),
+        (b"#" * (MAX_FILE_BYTES + 1), [f": longer than {MAX_FILE_BYTES} bytes"]),
+        (MINIMAL_WORKLOAD + "duration_s: 2\n", [":3: duration_s: stands twice"]),
+        (
+            MINIMAL_WORKLOAD + "warm_up_s: 2\n",
+            [":3: warm_up_s: unknown key (nearest known key: warmup_s)"],
+        ),
+        (
+            MINIMAL_WORKLOAD.replace(": 1\n", ": 0\n"),
+            [":1: duration_s: must be more than 0, not 0"],
+        ),
+        (MINIMAL_WORKLOAD.replace(": 1\n", ": .inf\n"), [":1: duration_s: "]),
+        (MINIMAL_WORKLOAD.replace(": 1\n", ": .nan\n"), [":1: duration_s: "]),
+        (MINIMAL_WORKLOAD.replace(": 1\n", ": '1'\n"), [":1: duration_s: must be a number"]),
+        (MINIMAL_WORKLOAD.replace(": 1\n", ": true\n"), [":1: duration_s: must be a number"]),
+        (MINIMAL_WORKLOAD + "warmup_s: -1\n", [":3: warmup_s: must be at least 0, not -1"]),
         ("duration_s: 1\ntopics: []\n", [":2: topics: "]),
         ("duration_s: 1\ntopics: {name: t}\n", [":2: topics: must be a list"]),
         ("duration_s: 1\ntopics: [t]\n", [":2: topics[0]: must be keys and values"]),
@@ -166,9 +172,9 @@ def topic(more: str) -> str:
             [":3: topics[0].rate: must make at most"],
         ),
         (
-            topic(f"rate: 1, record_size: 99, groups: 4, consumers: {MOST_CLIENTS // 4}"),
+            topic(f"rate: 1, record_size: 99, groups: 4, consumers: {MAX_CLIENTS // 4}"),
             [
-                f":2: topics: must have at most {MOST_CLIENTS} producers and consumers together, not {MOST_CLIENTS + 1}"
+                f":2: topics: must have at most {MAX_CLIENTS} producers and consumers together, not {MAX_CLIENTS + 1}"
             ],
         ),
         (
@@ -176,32 +182,35 @@ def topic(more: str) -> str:
             [":4: topics[1].name: t is the name of topics[0] too"],
         ),
         (
-            LEAST.replace("name: t", "name: a/b"),
+            MINIMAL_WORKLOAD.replace("name: t", "name: a/b"),
             [":2: topics[0].name: must be 1 to 249 letters, digits, "],
         ),
         (
-            LEAST.replace("name: t", "name: '..'"),
+            MINIMAL_WORKLOAD.replace("name: t", "name: '..'"),
             [":2: topics[0].name: must be 1 to 249 letters, digits, "],
         ),
-        (LEAST.replace("name: t", "name: 7"), [":2: topics[0].name: must be text"]),
+        (MINIMAL_WORKLOAD.replace("name: t", "name: 7"), [":2: topics[0].name: must be text"]),
         (
-            LEAST + "producer: {linger.ms: -1}\n",
+            MINIMAL_WORKLOAD + "producer: {linger.ms: -1}\n",
             [":3: producer.linger.ms: '-1': expected an integer, 0 to 2147483647"],
         ),
         (
-            LEAST + "producer: {linger_ms: 1}\n",
+            MINIMAL_WORKLOAD + "producer: {linger_ms: 1}\n",
             [":3: producer.linger_ms: unknown property (nearest known property: linger.ms)"],
         ),
         (
-            LEAST + "consumer: {linger.ms: 1}\n",
+            MINIMAL_WORKLOAD + "consumer: {linger.ms: 1}\n",
             [":3: consumer.linger.ms: unknown property (nearest known property: "],
         ),
-        (LEAST + "consumer: {group.id: g}\n", [":3: consumer.group.id: is set by the run"]),
         (
-            LEAST + "producer: {bootstrap.servers: 'a:1'}\n",
+            MINIMAL_WORKLOAD + "consumer: {group.id: g}\n",
+            [":3: consumer.group.id: is set by the run"],
+        ),
+        (
+            MINIMAL_WORKLOAD + "producer: {bootstrap.servers: 'a:1'}\n",
             [":3: producer.bootstrap.servers: is set by the run: use --bootstrap-server"],
         ),
-        (LEAST + "producer: [linger.ms]\n", [":3: producer: must be keys and values"]),
+        (MINIMAL_WORKLOAD + "producer: [linger.ms]\n", [":3: producer: must be keys and values"]),
     ],
 )
 def test_each_fault_is_a_line(text: str | bytes, lines: list[str], tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from batchval.protocol.gate_versions import (
 )
 from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
-from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
+from batchval.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchNodeEndpoint,
+    PartitionData,
+)
 from batchval.protocol.messages.metadata import MetadataResponseBroker
 from batchval.protocol.walkers.addresses import (
     WITH_ADDRESSES,
@@ -29,7 +33,7 @@ from batchval.protocol.walkers.addresses import (
     may_hold_addresses,
     rewrite_addresses,
 )
-from batchval.proxy.life.server import Proxy
+from batchval.proxy.life.server import ListenerServer
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs
 
@@ -95,7 +99,7 @@ def test_a_fetch_response_is_not_copied_for_its_endpoints() -> None:
         responses=[
             FetchableTopicResponse(topic_id=bytes(16), partitions=[PartitionData(records=records)])
         ],
-        node_endpoints=[NodeEndpoint(1, "broker", 9092)],
+        node_endpoints=[FetchNodeEndpoint(1, "broker", 9092)],
     )
     chunks = rewrite_addresses(
         frame(message, 16)[4:], 1, 16, lambda *_: ("gate", 1), correlation_id=1
@@ -231,7 +235,7 @@ def test_a_large_answer_of_api_versions_is_not_kept(size: int, kept: int) -> Non
     body = frame(messages.ApiVersionsResponse(api_keys=[ApiVersion(0, 0, 13), *keys]), 0)[4:]
     proxy: Any = SimpleNamespace(_versions={}, carried=carried_versions())
     for _ in range(2):
-        answer = b"".join(Proxy.intersected(proxy, memoryview(body), 0, 7, {}))
+        answer = b"".join(ListenerServer.intersected(proxy, memoryview(body), 0, 7, {}))
         assert answer == frame(messages.ApiVersionsResponse(api_keys=[ApiVersion(0, 0, 13)]), 0, 7)
         assert len(proxy._versions) == kept
 

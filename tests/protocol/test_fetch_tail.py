@@ -20,7 +20,7 @@ from tests.protocol.values import frame, invented, refusal
 
 Replace = Callable[[int, str, int], tuple[str, int]]
 KINDS: dict[int, Any] = {1: messages.FetchResponse, 78: share_fetch.ShareFetchResponse}
-ENDPOINT = {1: fetch.NodeEndpoint, 78: share_fetch.NodeEndpoint}
+ENDPOINT = {1: fetch.FetchNodeEndpoint, 78: share_fetch.NodeEndpoint}
 ALL = [
     (key, version)
     for key in sorted(WITH_TAIL)
@@ -103,7 +103,7 @@ def large_response(rng: random.Random, version: int) -> Any:
         for part in (partitions, [], partitions[:7])
     ]
     return messages.FetchResponse(
-        responses=topics, node_endpoints=[fetch.NodeEndpoint(1, "broker", 9092)]
+        responses=topics, node_endpoints=[fetch.FetchNodeEndpoint(1, "broker", 9092)]
     )
 
 
@@ -340,7 +340,7 @@ def test_padding_next_to_many_unknown_fields(key: int, version: int, fields: int
 
 def test_padding_stands_where_its_tag_belongs() -> None:
     message = messages.FetchResponse(
-        node_endpoints=[fetch.NodeEndpoint(1, "broker-1", 9092)],
+        node_endpoints=[fetch.FetchNodeEndpoint(1, "broker-1", 9092)],
         unknown_tagged_fields=((127, b"a"), (2**32 - 1, b"z")),
     )
     again, missing = rewritten(message, 16, lambda *_: ("b", 1))
@@ -356,12 +356,12 @@ def test_padding_stands_where_its_tag_belongs() -> None:
 def test_an_endpoint_is_left_out_where_no_padding_is_possible() -> None:
     """Three bytes over, and all tags of two bytes are taken: no broker sends as many."""
     tags = tuple((tag, b"") for tag in range(1, 16_384))
-    endpoint = fetch.NodeEndpoint(1, "broker-number-1", 9092)
+    endpoint = fetch.FetchNodeEndpoint(1, "broker-number-1", 9092)
     for shorter in range(8):
         message = messages.FetchResponse(
             node_endpoints=[endpoint, endpoint], unknown_tagged_fields=tags
         )
-        other = fetch.NodeEndpoint(2, "x" * shorter + "b", 9092)
+        other = fetch.FetchNodeEndpoint(2, "x" * shorter + "b", 9092)
         message.node_endpoints[1] = other
         again, missing = rewritten(message, 16, lambda node, host, port: (host.lstrip("x"), port))
         assert missing == (1 if shorter == 3 else 0)
@@ -380,7 +380,7 @@ def test_a_tail_without_addresses_stays_as_it_is() -> None:
 
 def test_a_field_of_addresses_that_stands_twice() -> None:
     """No broker sends it. Both are rewritten, because a client may read either."""
-    message = messages.FetchResponse(node_endpoints=[fetch.NodeEndpoint(1, "broker", 9092)])
+    message = messages.FetchResponse(node_endpoints=[fetch.FetchNodeEndpoint(1, "broker", 9092)])
     data = frame(message, 16)
     before, tail = split(data, 1, 16)
     twice = b"\2" + tail[1:] * 2
@@ -394,7 +394,7 @@ def test_a_field_of_addresses_that_stands_twice() -> None:
 def test_many_addresses_that_do_not_fit() -> None:
     """As many as fit, found without a try for each."""
     message = messages.FetchResponse(
-        node_endpoints=[fetch.NodeEndpoint(n, f"b{n}", 9092) for n in range(MAX_BROKERS)]
+        node_endpoints=[fetch.FetchNodeEndpoint(n, f"b{n}", 9092) for n in range(MAX_BROKERS)]
     )
     again, missing = rewritten(message, 18, lambda node, host, port: (host + ".example.com", port))
     assert 0.4 * MAX_BROKERS < missing < 0.6 * MAX_BROKERS
@@ -403,7 +403,9 @@ def test_many_addresses_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("wrong", [("h" * 40_000, 1), ("h", 65536), ("h", -2)])
 def test_an_address_that_cannot_be_written_is_refused(wrong: tuple[str, int]) -> None:
-    data = frame(messages.FetchResponse(node_endpoints=[fetch.NodeEndpoint(1, "broker", 9092)]), 16)
+    data = frame(
+        messages.FetchResponse(node_endpoints=[fetch.FetchNodeEndpoint(1, "broker", 9092)]), 16
+    )
     _, tail = split(data, 1, 16)
     with pytest.raises(ProtocolError, match="cannot be an address"):
         rewrite_tail(tail, 1, 16, lambda *_: wrong)

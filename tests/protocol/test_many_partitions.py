@@ -19,7 +19,7 @@ from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge,
 from tests.protocol.values import frame
 from tests.support.calibration import cpu_s
 
-MOST = 10_000
+MAX_PARTITIONS = 10_000
 
 
 def request_of(topics: int, partitions: int, version: int = 9) -> bytes:
@@ -101,13 +101,13 @@ def test_answers_in_any_order_are_merged_in_the_order_of_the_request(version: in
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("topics", "partitions"), [(1, MOST), (MOST, 1)])
+@pytest.mark.parametrize(("topics", "partitions"), [(1, MAX_PARTITIONS), (MAX_PARTITIONS, 1)])
 def test_the_most_partitions_cost_a_few_milliseconds(topics: int, partitions: int) -> None:
     """Walk, refuse, rewrite and merge: 2 us of CPU a partition at most; measured 0.03 to 0.25."""
     data = request_of(topics, partitions)
-    request = ProduceRequestView(data, max_partitions=MOST)
+    request = ProduceRequestView(data, max_partitions=MAX_PARTITIONS)
     refusal = (87, (), "no batch")
-    half = [refusal if i % 2 else None for i in range(MOST)]
+    half = [refusal if i % 2 else None for i in range(MAX_PARTITIONS)]
     response = messages.ProduceResponse()
     for n in range(topics):
         parts = [
@@ -119,10 +119,10 @@ def test_the_most_partitions_cost_a_few_milliseconds(topics: int, partitions: in
             response.responses.append(TopicProduceResponse(f"topic-{n}", bytes(16), parts))
     view = ProduceResponseView(b"".join(response.encode(9, 9))[4:], 9)
     steps = {
-        "walk": lambda: ProduceRequestView(data, max_partitions=MOST),
-        "refuse": lambda: refuse(request, [refusal] * MOST),
+        "walk": lambda: ProduceRequestView(data, max_partitions=MAX_PARTITIONS),
+        "refuse": lambda: refuse(request, [refusal] * MAX_PARTITIONS),
         "rewrite": lambda: request.rewritten(keep=[one is None for one in half]),
         "merge": lambda: merge(request, half, view),
     }
     for name, step in steps.items():
-        assert cpu_s(step) < 2e-6 * MOST, name
+        assert cpu_s(step) < 2e-6 * MAX_PARTITIONS, name

@@ -13,14 +13,14 @@ import pytest
 import uvloop
 
 from batchval.proxy.cluster.listening_sockets import Acceptor
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.settings.loading import settings_from
 
-MOST = 3
+MAX_CONNECTIONS = 3
 
 
 class Owner:
-    """A listener that takes at most MOST connections, by the count that the gate and its health
+    """A listener that takes at most MAX_CONNECTIONS connections, by the count that the gate and its health
     port make.
     """
 
@@ -39,7 +39,7 @@ class Owner:
             self.clients.append(socket.create_connection(self.address))
 
     def free(self) -> int:
-        return MOST - len(self.made) - len(self.acceptor.opening)
+        return MAX_CONNECTIONS - len(self.made) - len(self.acceptor.opening)
 
     def refuse(self, client: tuple[str, int]) -> None:
         assert client in [sock.getsockname() for sock in self.clients]
@@ -61,7 +61,7 @@ class Client(asyncio.Protocol):
         self.owner.acceptor._accept()  # what the loop calls for a connection that waits
 
 
-@pytest.mark.parametrize("clients", [MOST, MOST + 2])
+@pytest.mark.parametrize("clients", [MAX_CONNECTIONS, MAX_CONNECTIONS + 2])
 def test_a_connection_counts_once_while_its_task_ends(clients: int) -> None:
     async def main() -> tuple[int, int]:
         with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -78,7 +78,7 @@ def test_a_connection_counts_once_while_its_task_ends(clients: int) -> None:
                 one.close()
             return len(owner.made), owner.refused
 
-    assert asyncio.run(asyncio.wait_for(main(), 20)) == (MOST, clients - MOST)
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == (MAX_CONNECTIONS, clients - MAX_CONNECTIONS)
 
 
 def test_a_failed_connection_counts_no_longer() -> None:
@@ -93,7 +93,7 @@ def test_a_failed_connection_counts_no_longer() -> None:
             loop.connect_accepted_socket = fails  # type: ignore[method-assign, assignment]
             with socket.create_connection(sock.getsockname()) as client:
                 assert await loop.run_in_executor(None, client.recv, 1) == b""
-            assert owner.free() == MOST
+            assert owner.free() == MAX_CONNECTIONS
             owner.acceptor.close()
 
     asyncio.run(asyncio.wait_for(main(), 20))
@@ -110,7 +110,7 @@ async def test_a_session_that_a_defect_keeps_from_its_beginning_frees_its_slot(
         "upstream": {"bootstrap": "127.0.0.1:1"},
         "metrics": {"address": None},
     }
-    gate = RunningGate(settings_from(settings))
+    gate = Gate(settings_from(settings))
     await gate.start()
     proxy = gate.proxies["default"]
     monkeypatch.setattr(proxy, part, Mock(side_effect=ZeroDivisionError))

@@ -24,7 +24,7 @@ from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.addresses import addresses
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.settings.options import RuntimeLimits
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
@@ -133,7 +133,7 @@ def test_the_gate_may_be_there_before_the_cluster():
 
 # ---- every answer that can hold an address -------------------------------------------------------
 
-ENDPOINT = p.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])
+ENDPOINT = p.ProduceNodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])
 
 
 def answer_of(frame: bytes) -> bytes:
@@ -155,7 +155,7 @@ def answer_of(frame: bytes) -> bytes:
             node_endpoints=[ENDPOINT] if version >= 10 else [],
         ),
         1: FetchResponse(
-            node_endpoints=[f.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])]
+            node_endpoints=[f.FetchNodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])]
             if version >= 16
             else []
         ),
@@ -238,7 +238,10 @@ def test_a_broker_that_moves_is_followed():
                 MetadataResponse(brokers=brokers).encode(struct.unpack(">i", frame[4:8])[0], 1)
             )
 
-        with ScriptedBroker(answer) as seed, RunningProxy(seed.address, limits=Limits()) as proxy:
+        with (
+            ScriptedBroker(answer) as seed,
+            RunningProxy(seed.address, limits=RuntimeLimits()) as proxy,
+        ):
             for number, broker in enumerate((old, new, old)):
                 where[0] = broker.address
                 with connected(proxy) as sock:

@@ -36,11 +36,11 @@ from batchval.proxy.session import bridges, budget, lowering
 from batchval.proxy.session import session as session_module
 from batchval.proxy.session.connections import CONVERTING, VALIDATING
 from batchval.proxy.session.fast_path import Routes
-from batchval.proxy.session.old_fetches import MOST_FAULTS, OldFetches
+from batchval.proxy.session.old_fetches import MAX_FAULTS, OldFetches
 from batchval.proxy.session.pending import Answer
 from batchval.proxy.session.session import Session
-from batchval.proxy.session.session_states import State
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.session.session_states import SessionState
+from batchval.proxy.settings.options import RuntimeLimits
 from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
@@ -135,11 +135,11 @@ def test_a_request_is_raised_and_bounded(version: int) -> None:
         asked = rig.fetch(version, 5, most=1 << 30, max_wait_ms=300, min_bytes=2, max_bytes=1 << 30)
         assert asked.api_version == 10
         assert (asked.max_wait_ms, asked.min_bytes, asked.isolation_level) == (300, 2, 0)
-        assert asked.max_bytes == bridges.MOST_FETCHED
+        assert asked.max_bytes == bridges.MAX_FETCHED_BYTES
         ((topic),) = asked.topics
         ((part),) = topic.partitions
         assert (topic.topic, part.partition, part.fetch_offset) == ("t", 0, 5)
-        assert part.partition_max_bytes == bridges.MOST_FETCHED
+        assert part.partition_max_bytes == bridges.MAX_FETCHED_BYTES
         assert rig.counters.requests_raised_total == 1
 
     run(test)
@@ -147,7 +147,7 @@ def test_a_request_is_raised_and_bounded(version: int) -> None:
 
 def test_one_session_asks_for_its_share_of_the_memory_alone() -> None:
     async def test() -> None:
-        rig = Bridge(limits=Limits(max_bytes_held=16 << 20))
+        rig = Bridge(limits=RuntimeLimits(max_bytes_held=16 << 20))
         assert rig.fetch(3, 0, most=1 << 30).max_bytes == 1 << 20
 
     run(test)
@@ -255,7 +255,7 @@ def test_a_large_malformed_request_ends_the_session_after_the_earlier_ones() -> 
 def test_more_partitions_than_are_allowed_end_the_session() -> None:
     async def test() -> None:
         for count in (10, 1000):  # on the loop, in a thread
-            rig = Bridge(limits=Limits(max_partitions=count))
+            rig = Bridge(limits=RuntimeLimits(max_partitions=count))
             rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(count)}))
             await until(lambda: rig.session.lifetime.reason)  # noqa: B023
             assert rig.session.lifetime.reason == "request_malformed"
@@ -286,7 +286,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(
 ) -> None:
     # A broker answers as late as the client wants it to (max_wait_ms), and clients send on.
     most = 40 * partitions * 16
-    monkeypatch.setattr(session_module, "MOST_HELD", most)
+    monkeypatch.setattr(session_module, "MAX_HELD_BYTES", most)
 
     async def test() -> None:
         rig = Bridge()
@@ -412,7 +412,7 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
         rig.client_leaves()
         rig.up.connection_lost(None)
         assert conversion.cancelled
-        assert rig.session.lifetime.state is State.CLOSED
+        assert rig.session.lifetime.state is SessionState.CLOSED
         held.set()
         await until(lambda: rig.counters.judging_cpu_seconds_total)
         assert rig.got() == []
@@ -545,7 +545,7 @@ def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
 
 
 def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "MOST_CONVERTED", 500)
+    monkeypatch.setattr(lowering, "MAX_CONVERTED_BYTES", 500)
 
     async def test() -> None:
         rig = Bridge()
@@ -657,10 +657,10 @@ def test_what_a_session_remembers_is_bounded() -> None:
     fetches.note({("u", n): (5, 9) for n in range(1000)})
     assert fetches.offset_for(WantedPartition("u", 0, 5, 1)) == 9
     assert len(fetches._continues) == 1000
-    for n in range(3 * MOST_FAULTS):
-        assert fetches.is_new_fault("t", 0, n) == (n < MOST_FAULTS)
+    for n in range(3 * MAX_FAULTS):
+        assert fetches.is_new_fault("t", 0, n) == (n < MAX_FAULTS)
         assert not fetches.is_new_fault("t", 0, n)
-    assert len(fetches._faults) == MOST_FAULTS
+    assert len(fetches._faults) == MAX_FAULTS
 
 
 # ---- transactions --------------------------------------------------------------------------------
@@ -716,9 +716,9 @@ def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureF
         rig = Bridge()
         bad = bytearray(batch(records(1)))
         bad[-1] ^= 1
-        count, seen = 3 * MOST_FAULTS, []
+        count, seen = 3 * MAX_FAULTS, []
         with caplog.at_level(logging.WARNING, "batchval.proxy"):
-            for turn in range(MOST_FAULTS // lowering.MOST_LINES + 2):
+            for turn in range(MAX_FAULTS // lowering.MAX_LINES + 2):
                 caplog.clear()
                 rig.send(fetch_frame(2, 7, {("t", n): (0, 1000) for n in range(count)}))
                 await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
@@ -729,9 +729,9 @@ def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureF
                 if turn == 0:
                     assert f"{count} batches of one answer" in caplog.messages[-1]
                     assert all(
-                        f"partition {n}, " in caplog.messages[n] for n in range(lowering.MOST_LINES)
+                        f"partition {n}, " in caplog.messages[n] for n in range(lowering.MAX_LINES)
                     )
-        assert seen == [lowering.MOST_LINES + 1] * (MOST_FAULTS // lowering.MOST_LINES) + [0, 0]
+        assert seen == [lowering.MAX_LINES + 1] * (MAX_FAULTS // lowering.MAX_LINES) + [0, 0]
 
     run(test)
 
@@ -858,7 +858,7 @@ def answering(sent: bytes) -> Callable[[bytes], bytes]:
 )
 def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: int) -> None:
     # Answers that are not whole yet hold all of it: they come nevertheless, a few at a time.
-    limits = Limits(max_bytes_held=limit)
+    limits = RuntimeLimits(max_bytes_held=limit)
     held = 0
     with (
         ScriptedBroker(answering(batch(records(count, value=bytes(1000))))) as broker,
@@ -886,7 +886,7 @@ def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: 
 def test_consumers_that_take_nothing_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     # Converted answers are counted until they are taken, and free their bytes in the end.
     monkeypatch.setattr(budget, "UNTAKEN_S", 0.5)
-    limits = Limits(max_bytes_held=16 << 20)
+    limits = RuntimeLimits(max_bytes_held=16 << 20)
     with (
         ScriptedBroker(answering(batch(records(4000, value=bytes(1000))))) as broker,
         RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,

@@ -13,15 +13,15 @@ from batchval.proxy.session import budget as module
 from batchval.proxy.session.budget import (
     GRANT_S,
     GRANTS,
-    LEAST_ADDRESS_CONNECTIONS,
     LONG_TURN_S,
     LOOK_S,
+    MIN_ADDRESS_CONNECTIONS,
     SMALL,
     STILL_S,
     UNTAKEN_S,
     Budget,
 )
-from batchval.proxy.settings.options import Counters, Limits
+from batchval.proxy.settings.options import Counters, RuntimeLimits
 from tests.support.clock import run_at_once
 
 MB = 1 << 20
@@ -88,7 +88,7 @@ def total(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def run(test: Callable[[Budget], Coroutine[Any, Any, None]], **limits: Any) -> None:
     async def started() -> None:
-        budget = Budget(Limits(max_bytes_held=LIMIT, **limits), Counters())
+        budget = Budget(RuntimeLimits(max_bytes_held=LIMIT, **limits), Counters())
         budget.start(asyncio.get_running_loop())
         await test(budget)
 
@@ -127,7 +127,7 @@ def test_one_address_has_half_of_the_connections(total: Callable[[int], None]) -
     run(test, max_connections=10_000)
 
     async def few(budget: Budget) -> None:
-        assert budget.max_address_connections == LEAST_ADDRESS_CONNECTIONS
+        assert budget.max_address_connections == MIN_ADDRESS_CONNECTIONS
 
     run(few, max_connections=20)
 
@@ -418,7 +418,7 @@ def test_a_large_request_that_stalls_gives_way(total: Callable[[int], None]) -> 
 
 def test_senders_follow_each_other_whatever_the_number_of_their_connections() -> None:
     async def run() -> list[str]:
-        budget = Budget(Limits(), Counters())
+        budget = Budget(RuntimeLimits(), Counters())
         budget.start(asyncio.get_running_loop())
         order: list[str] = []
         for n in range(5):

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from batchval.proxy.workers.channel import Channel, encoded
-from batchval.proxy.workers.control_messages import Heartbeat, Look
+from batchval.proxy.workers.control_messages import Heartbeat, RefreshMetadata
 
 
 class FakeTransport:
@@ -53,13 +53,16 @@ async def test_reading_goes_on_once_all_messages_are_taken(monkeypatch: pytest.M
     received: list[object] = []
     channel, transport = Channel(received.append, lambda: None), FakeTransport()
     channel.connection_made(transport)  # type: ignore[arg-type]
-    channel.data_received(encoded(Look()) * 2)
+    channel.data_received(encoded(RefreshMetadata()) * 2)
     await asyncio.sleep(0)
-    assert (received, transport.calls) == ([Look()] * 2, ["pause_reading", "resume_reading"])
-    channel.data_received(encoded(Look()) * 2)
+    assert (received, transport.calls) == (
+        [RefreshMetadata()] * 2,
+        ["pause_reading", "resume_reading"],
+    )
+    channel.data_received(encoded(RefreshMetadata()) * 2)
     channel.close()  # what waits is for a process that has ended
     await asyncio.sleep(0)
-    assert received == [Look()] * 3
+    assert received == [RefreshMetadata()] * 3
 
 
 async def test_a_defect_of_a_receiver_ends_the_channel() -> None:
@@ -69,5 +72,5 @@ async def test_a_defect_of_a_receiver_ends_the_channel() -> None:
     )
     channel.connection_made(transport)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a defect"):
-        channel.data_received(encoded(Look()))
+        channel.data_received(encoded(RefreshMetadata()))
     assert transport.calls == ["abort"]

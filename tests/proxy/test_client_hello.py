@@ -10,7 +10,7 @@ import pytest
 
 from batchval.proxy.settings.host_patterns import ServerNames
 from batchval.proxy.tls.handshakes import HandshakeError
-from batchval.proxy.tls.sni import MOST_EXTENSIONS, node_asked_for, server_name_of
+from batchval.proxy.tls.sni import MAX_EXTENSIONS, node_asked_for, server_name_of
 
 NAMES = ServerNames("Kafka.Example.com", "Broker-{node}.kafka.example.com")
 
@@ -93,9 +93,9 @@ def test_every_cut_and_many_changes() -> None:
 
 
 def test_few_extensions_are_looked_at() -> None:
-    most = [(21, b"")] * (MOST_EXTENSIONS - 1)
+    most = [(21, b"")] * (MAX_EXTENSIONS - 1)
     assert server_name_of(built(*most, named(b"a.b"))) == b"a.b"
-    with pytest.raises(ValueError, match=f"more than {MOST_EXTENSIONS} extensions"):
+    with pytest.raises(ValueError, match=f"more than {MAX_EXTENSIONS} extensions"):
         server_name_of(built(*most, (21, b""), named(b"a.b")))
 
 

@@ -13,8 +13,8 @@ from batchval.protocol.apis import APIS
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.watch.clients import (
-    MOST_SOFTWARE,
-    MOST_USES,
+    MAX_SOFTWARE_NAMES,
+    MAX_USES_PER_CLIENT,
     Client,
     ClientKey,
     ClientTable,
@@ -172,9 +172,9 @@ def test_versions_of_a_client_are_bounded_and_old_ones_are_never_left_out() -> N
     for one in recent + old:
         table.add(key_of(), {one: 2})
     ((_, row),) = table.rows()
-    assert sorted(row.uses) == sorted(recent[:MOST_USES] + old)
+    assert sorted(row.uses) == sorted(recent[:MAX_USES_PER_CLIENT] + old)
     assert len(old) < 50
-    assert row.others == 2 * (len(recent) - MOST_USES)
+    assert row.others == 2 * (len(recent) - MAX_USES_PER_CLIENT)
     assert row.requests == 2 * len(every)
 
 
@@ -220,8 +220,8 @@ def test_old_clients_of_today_are_counted_by_software() -> None:
 def test_software_names_are_bounded() -> None:
     rows = [(key_of(str(n), f"made-up-{n}"), Client(0, 5, {}, 0, True)) for n in range(1_000)]
     found = dict(turned_away_by_software(rows, 5))
-    assert len(found) == MOST_SOFTWARE + 1
-    assert found["(other)",] == 1_000 - MOST_SOFTWARE
+    assert len(found) == MAX_SOFTWARE_NAMES + 1
+    assert found["(other)",] == 1_000 - MAX_SOFTWARE_NAMES
     assert sum(found.values()) == 1_000
     assert dict(turned_away_by_software(rows, 6)) == {("(other)",): 0}
 

@@ -24,8 +24,8 @@ from batchval.protocol.messages.sasl_authenticate import (
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.session.connection_log import DEBUG_LINES, ConnectionLog
-from batchval.proxy.settings.options import Counters, Limits
-from batchval.proxy.watch.audit_log import MOST_AT_ONCE, TextFormatter
+from batchval.proxy.settings.options import Counters, RuntimeLimits
+from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, TextFormatter
 from batchval.proxy.watch.metrics import GateMetrics
 from batchval.proxy.watch.senders import LineShares, SenderTable
 from tests.support.clock import Clock
@@ -90,7 +90,7 @@ def ends(proxy: RunningProxy, *requests: bytes) -> str:
 
 def test_each_connection_that_the_gate_ended_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     # About fifty connections of ten reasons; the log and the metric have the same counts.
-    limits = Limits(handshake_s=0.2, idle_s=0.3)
+    limits = RuntimeLimits(handshake_s=0.2, idle_s=0.3)
     too_long = struct.pack(">i", limits.max_frame_bytes + 1)
     what = {
         "frame_http": (9, HTTP),
@@ -246,7 +246,7 @@ def test_clients_that_are_not_admitted_have_a_line(
     reason = {"max_address_connections": "max_connections_per_address"}.get(limit, limit)
     with (
         ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=Limits(**{limit: 1})) as proxy,
+        RunningProxy(broker.address, limits=RuntimeLimits(**{limit: 1})) as proxy,
     ):
         with connected(proxy) as first:
             first.sendall(other_frame(1))
@@ -315,7 +315,7 @@ def secured(
         listen_tls=listening,
         sender=lambda _: "edge-1",
         principal=lambda _: "User:CN=edge-1",
-        limits=Limits(idle_s=0.2, handshake_s=5),
+        limits=RuntimeLimits(idle_s=0.2, handshake_s=5),
     ) as proxy:
         yield proxy, context
 
@@ -499,7 +499,7 @@ def test_few_lines_come_at_once(caplog: pytest.LogCaptureFixture) -> None:
     log = ConnectionLog(1_000, Clock())
     for _ in range(100):
         log.ended(described(), "idle")
-    assert len(ended(caplog)) == MOST_AT_ONCE
+    assert len(ended(caplog)) == MAX_LINES_AT_ONCE
 
 
 def test_lines_that_the_level_hides_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -525,9 +525,9 @@ def test_lines_of_debug_are_bounded_too(caplog: pytest.LogCaptureFixture) -> Non
             log.closed_by_client(unasked())
         clock.now += 1 / DEBUG_LINES
         log.closed_by_client(described())
-    assert len(facts(caplog, "reading paused")) == MOST_AT_ONCE
+    assert len(facts(caplog, "reading paused")) == MAX_LINES_AT_ONCE
     assert len(facts(caplog, "connection closed by the client")) == 1
-    assert log.left_out == {"debug": 100 - MOST_AT_ONCE, "client": 50}
+    assert log.left_out == {"debug": 100 - MAX_LINES_AT_ONCE, "client": 50}
 
 
 @pytest.mark.parametrize(

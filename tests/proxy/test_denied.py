@@ -14,8 +14,8 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
-from batchval.proxy.session.denying import GROWTH, INLINE, MOST_READ, DenyList
-from batchval.proxy.session.session import MOST_HELD
+from batchval.proxy.session.denying import GROWTH, INLINE, MAX_READ_BYTES, DenyList
+from batchval.proxy.session.session import MAX_HELD_BYTES
 from batchval.proxy.settings.options import Denied, DenyRule
 from tests.proxy.test_strangers import asked, guarded, handshake
 from tests.support.proxy import (
@@ -82,7 +82,7 @@ def test_a_large_one_keeps_its_place_too() -> None:
     with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
         with connected(proxy) as sock:
             large = delete_topics(2, *names)
-            assert INLINE < len(large) < MOST_READ
+            assert INLINE < len(large) < MAX_READ_BYTES
             sock.sendall(b"".join((other_frame(1) + large + other_frame(3)) for _ in range(20)))
             for _ in range(20):
                 assert read_frame(sock)[:4] == struct.pack(">i", 1)
@@ -242,7 +242,7 @@ def test_other_listeners_and_principals_take_the_fast_path() -> None:
 def test_a_principal_that_is_too_long_to_compare_may_use_no_guarded_api() -> None:
     deny_list = DenyList((DenyRule(frozenset({ApiKey.PRODUCE}), "User:bob"),), "default")
     assert deny_list.denied_to("User:alice") == frozenset()
-    assert deny_list.denied_to("User:" + "a" * DenyList.LONGEST_MATCHED) == {ApiKey.PRODUCE}
+    assert deny_list.denied_to("User:" + "a" * DenyList.MAX_MATCHED_LENGTH) == {ApiKey.PRODUCE}
 
 
 def test_the_answer_to_a_large_request_has_no_messages() -> None:
@@ -266,8 +266,8 @@ def test_answers_that_are_made_count_as_waiting() -> None:
             for _ in range(400):
                 sock.sendall(large)
         (session,) = proxy.proxy.connections
-        assert session.requests.waiting <= 2 * MOST_HELD
-        assert session.client.unwritten() <= MOST_HELD
+        assert session.requests.waiting <= 2 * MAX_HELD_BYTES
+        assert session.client.unwritten() <= MAX_HELD_BYTES
 
 
 def test_nothing_is_answered_before_a_client_has_authenticated() -> None:

@@ -25,8 +25,8 @@ import trustme
 from batchval.proxy.cluster import discovery as module
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.metadata_client import BrokerAddress, ClusterView, SilentBrokerError
-from batchval.proxy.cluster.state_file import State, StateFile
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.cluster.state_file import StateFile, StoredCluster
+from batchval.proxy.settings.options import RuntimeLimits
 from tests.auth.gates import RunningSettings
 from tests.support.network import closed_port, until
 from tests.support.ports import free_port, free_ports
@@ -263,7 +263,9 @@ def test_a_bootstrap_address_that_swallows_connections_costs_no_client_its_timeo
     with (
         black_hole() as (host, port),
         ScriptedBroker() as broker,
-        RunningProxy(f"{host}:{port}", broker.address, limits=Limits(connect_s=30.0)) as proxy,
+        RunningProxy(
+            f"{host}:{port}", broker.address, limits=RuntimeLimits(connect_s=30.0)
+        ) as proxy,
     ):
         for n in range(3):
             with connected(proxy, 15.0) as sock:
@@ -544,13 +546,15 @@ async def test_only_a_request_under_way_is_ones_own() -> None:
 
 # ---- the state file ------------------------------------------------------------------------------
 
-KEPT = State(("kafka-1:9092",), "cluster-1", False, {1: ("kafka-1", 9092)}, {"default": {1: 19093}})
+KEPT = StoredCluster(
+    ("kafka-1:9092",), "cluster-1", False, {1: ("kafka-1", 9092)}, {"default": {1: 19093}}
+)
 
 
 def test_the_file_is_private_and_whole(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "made" / "here")
     assert file.load() is None
-    for state in (KEPT, State(), KEPT):
+    for state in (KEPT, StoredCluster(), KEPT):
         assert file.save(state)
         assert file.load() == state
     assert file.path.stat().st_mode & 0o777 == 0o600
@@ -625,7 +629,7 @@ def test_a_directory_that_cannot_be_written_is_reported_once(
     (tmp_path / "file").write_text("")
     file = StateFile(tmp_path / "file" / "folder")
     assert not file.save(KEPT)
-    assert not file.save(State())
+    assert not file.save(StoredCluster())
     assert len(lines(caplog, "cannot be written: Not a directory")) == 1
 
 
@@ -642,7 +646,7 @@ async def test_the_file_is_written_only_when_something_changes(tmp_path: Path) -
             discovery.keep_port("default", 1, 4711)
             discovery.learn(2, "kafka-2", 9092)
         found = file.load()
-        assert found == State(
+        assert found == StoredCluster(
             (broker.address,),
             None,
             False,
@@ -659,7 +663,7 @@ async def test_what_the_file_holds_is_used_until_the_cluster_answers(tmp_path: P
         known.named = {1: gone, 2: known.at}
         for requires in (None, True, False):
             file.save(
-                State(
+                StoredCluster(
                     (bootstrap, "other:1"),
                     "cluster-1",
                     requires,
@@ -691,7 +695,7 @@ async def test_brokers_of_another_cluster_are_not_used(
     async def find(address: BrokerAddress, _: str) -> ClusterView:
         return ClusterView([(address[1], *address)], ids[address[1]])
 
-    file.save(State(("a:1",), "cluster-1", None, {7: ("old", 7)}, {}))
+    file.save(StoredCluster(("a:1",), "cluster-1", None, {7: ("old", 7)}, {}))
     async with running(("a", 1), ("b", 2), state=file, find_brokers=find) as discovery:
         await until(lambda: discovery.cluster_id == "cluster-2")
         assert discovery.brokers == {1: ("a", 1)}
@@ -702,7 +706,7 @@ async def test_brokers_of_another_cluster_are_not_used(
         )
         assert discovery.addresses() == [("a", 1)]
         assert discovery.brokers == {1: ("a", 1)}
-    assert (file.load() or State()).brokers == {1: ("a", 1)}
+    assert (file.load() or StoredCluster()).brokers == {1: ("a", 1)}
 
 
 @on_a_loop

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.settings.options import RuntimeLimits
 from batchval.proxy.watch.durations import Traffic, histograms_of
 from tests.proxy.test_fast_path import Side
 from tests.support.proxy import (
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 GOOD = batch(b"one", b"two")
 BAD = damaged(GOOD)
 PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
-MOST_PLACES = 2048
+MAX_MEASURED_REQUESTS = 2048
 MS = 10**6
 
 #: API key -> (requests, their seconds, of these measured at the broker, seconds there)
@@ -117,15 +117,18 @@ async def test_a_refused_request_never_was_at_the_broker() -> None:
 @pytest.mark.parametrize("before", [0, 0x7FFFFFFF - 700])
 async def test_many_requests_under_way(uses_fast_path: bool, before: int) -> None:
     # Each gets its own duration, also where correlation ids start anew; too many are counted.
-    side = Side(uses_fast_path=uses_fast_path, limits=Limits(max_waiting=10_000))
+    side = Side(uses_fast_path=uses_fast_path, limits=RuntimeLimits(max_waiting=10_000))
     path = side.session.fast_path
     path.sent = path.received = before
     for n in range(3_000):
         send(side, other_frame(n) if n % 3 else produce_frame(n, ("t", 0, GOOD)))
     side.answer(5_000)
-    produced, others = len(range(0, MOST_PLACES, 3)), MOST_PLACES - len(range(0, MOST_PLACES, 3))
+    produced, others = (
+        len(range(0, MAX_MEASURED_REQUESTS, 3)),
+        MAX_MEASURED_REQUESTS - len(range(0, MAX_MEASURED_REQUESTS, 3)),
+    )
     assert counts(side) == {PRODUCE: (produced, produced), INIT_PRODUCER_ID: (others, others)}
-    assert traffic_of(side).unmeasured_waiting == 3_000 - MOST_PLACES
+    assert traffic_of(side).unmeasured_waiting == 3_000 - MAX_MEASURED_REQUESTS
     send(side, other_frame(1))  # there are places again
     side.answer(0)
     assert counts(side)[INIT_PRODUCER_ID] == (others + 1, others + 1)

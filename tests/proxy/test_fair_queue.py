@@ -14,10 +14,10 @@ from batchval.proxy.watch.senders import (
     HALF_LIFE_S,
     KNOWN_AFTER,
     MAX_DEBT_S,
+    DecayingAmount,
     Sender,
     SenderTable,
     Share,
-    Uses,
     sender_key,
     virtual_cost_s,
 )
@@ -331,7 +331,7 @@ def test_a_sender_that_becomes_known_begins_where_the_newcomers_are() -> None:
 
 
 def test_uses_are_halved() -> None:
-    uses = Uses()
+    uses = DecayingAmount()
     uses.add(8.0, 100.0)
     assert uses.of(100.0) == 8.0
     assert uses.of(100.0 + HALF_LIFE_S) == pytest.approx(4.0)

@@ -21,12 +21,12 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.frames import SpareBlock
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.life.server import Proxy
+from batchval.proxy.life.server import ListenerServer
 from batchval.proxy.produce.gate import INLINE_COMPRESSED
 from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.session import Session
-from batchval.proxy.session.session_states import State
+from batchval.proxy.session.session_states import SessionState
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.watch.durations import Traffic, histograms_of
 from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame, requests_of
@@ -82,7 +82,7 @@ class Side:
     def __init__(self, *, uses_fast_path: bool, **options: Any) -> None:
         self.refusals: list[Refusal] = []
         self.counters = Counters()
-        self.proxy = Proxy(
+        self.proxy = ListenerServer(
             ProxyOptions(
                 ("127.0.0.1", 0), (("broker", 9092),), on_refusal=self.refusals.append, **options
             ),
@@ -109,7 +109,7 @@ class Side:
         self.up = BrokerConnection(self.session, self.session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
         self.session.connections.broker = self.up
-        self.session.lifetime.state = State.OPEN
+        self.session.lifetime.state = SessionState.OPEN
         self.answered = 0
 
     def read(self, of: ClientConnection | BrokerConnection, data: bytes) -> None:

@@ -29,7 +29,7 @@ from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.pending import Answer, Item, Lowering
 from batchval.proxy.session.requests import Requests
 from batchval.proxy.session.session import Session
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.settings.options import RuntimeLimits
 from batchval.proxy.tls.handshakes import HandshakeError
 from tests.proxy.test_bridge_fetch import list_offsets, offsets_answer
 from tests.proxy.test_session_order import Rig
@@ -103,7 +103,7 @@ class Case(NamedTuple):
 
     end: Ends
     answer: Callable[[bytes], bytes | None] = answered
-    limits: Limits = Limits()
+    limits: RuntimeLimits = RuntimeLimits()
     prepare: Ends = lambda proxy, broker: None
     options: Mapping[str, Any] = MappingProxyType({})
 
@@ -310,7 +310,7 @@ def empty_fetch(frame: bytes) -> bytes:
 
 BRIDGE = {"bridge": frozenset({"consumers", "producers"})}
 TLS = {"listen_tls": SERVER}
-QUICK = Limits(handshake_s=0.1, idle_s=0.1, linger_s=1.0, connect_s=0.3)
+QUICK = RuntimeLimits(handshake_s=0.1, idle_s=0.1, linger_s=1.0, connect_s=0.3)
 REQUEST = other_frame(1)
 PRODUCE = produce_frame(1, ("t", 0, GOOD))
 FETCH = fetch_frame(3, 1, {("t", 0): (0, 1 << 20)})
@@ -330,12 +330,12 @@ CASES = {
     "malformed Produce": Case(is_closed(struct.pack(">i", 20) + PRODUCE[4:24])),
     "no first request": Case(is_closed(), limits=QUICK),
     "idle": Case(is_closed(REQUEST), limits=QUICK),
-    "max_age": Case(is_closed(REQUEST), limits=Limits(max_age_s=0.1)),
+    "max_age": Case(is_closed(REQUEST), limits=RuntimeLimits(max_age_s=0.1)),
     "refused by the address": Case(
-        is_closed(REQUEST), limits=Limits(max_address_connections=1), prepare=full
+        is_closed(REQUEST), limits=RuntimeLimits(max_address_connections=1), prepare=full
     ),
     "refused by the listener": Case(
-        is_closed(REQUEST), limits=Limits(max_listener_connections=1), prepare=full
+        is_closed(REQUEST), limits=RuntimeLimits(max_listener_connections=1), prepare=full
     ),
     "evicted": Case(evicted),
     "aborted": Case(in_the_loop(lambda session: session.abort("fault"))),

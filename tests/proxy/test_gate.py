@@ -15,7 +15,7 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.life.server import Proxy
+from batchval.proxy.life.server import ListenerServer
 from batchval.proxy.produce import gate as gate_module
 from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from tests.support.proxy import (
@@ -130,13 +130,13 @@ def test_policies_go_by_topic():
 
 
 def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
-    monkeypatch.setattr(gate_module, "MOST_POLICIES", 10)
+    monkeypatch.setattr(gate_module, "MAX_POLICIES", 10)
     limits = iter(range(100, 200))
     topics = TopicPolicies()
     topics.known = lambda _: TopicPolicy(
         max_message_bytes=next(limits)
     )  # the topic's configuration is never the same
-    gate = gate_module.Gate(ProxyOptions(("", 0), (), topics=topics), Counters())
+    gate = gate_module.ProduceValidator(ProxyOptions(("", 0), (), topics=topics), Counters())
     request = ProduceRequestView(produce_frame(1, ("t", 0, batch(b"x" * 60)))[4:])
     passed = [gate.validate(request, "s").verdicts.ok(0) for _ in range(100)]
     assert passed == [len(batch(b"x" * 60)) <= limit for limit in range(100, 200)]
@@ -571,7 +571,7 @@ def test_tagging_does_not_go_with_trusting():
             claims_out="tag",
         )
         with pytest.raises(BatchvalError, match="claims_out"):
-            Proxy(options)
+            ListenerServer(options)
 
 
 def test_a_chain_of_two_proxies_makes_claims_and_believes_them():

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.settings.options import RuntimeLimits
 from tests.support.namespaces import neighbour
 from tests.support.proxy import (
     RunningProxy,
@@ -26,8 +26,8 @@ from tests.support.proxy import (
 )
 
 SHORT_S = 2.0
-LONG = Limits(idle_s=60, linger_s=30)  # nothing else may end what is tested here
-SHORT = Limits(idle_s=60, linger_s=30, peer_timeout_s=SHORT_S)
+LONG = RuntimeLimits(idle_s=60, linger_s=30)  # nothing else may end what is tested here
+SHORT = RuntimeLimits(idle_s=60, linger_s=30, peer_timeout_s=SHORT_S)
 MB = 1 << 20
 FETCH = other_frame(2, key=1, version=11, body=b"\0" * 8)
 NO_NAMESPACES = "network namespaces are needed: run as root on Linux"

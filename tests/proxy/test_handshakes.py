@@ -117,7 +117,7 @@ async def test_a_request_may_follow_the_handshake_at_once(
             await until(lambda: len(server.received) >= len(sent))
             plain = server.clients[0].plain.get_protocol()
             assert isinstance(plain, asyncio.BufferedProtocol)
-            assert len(memoryview(plain.get_buffer(-1))) == handshakes.LARGEST_TLS_READ
+            assert len(memoryview(plain.get_buffer(-1))) == handshakes.MAX_TLS_READ_BYTES
             assert server.received == sent
             await peer.take()
             assert peer.tls.read() == b"None\n"

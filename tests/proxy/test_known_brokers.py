@@ -29,7 +29,7 @@ from batchval.proxy.cluster.known_brokers import (
 from batchval.proxy.cluster.listeners import Listeners
 from batchval.proxy.cluster.listening_sockets import ListeningSockets
 from batchval.proxy.cluster.metadata_client import ClusterView, _BrokersRequest
-from batchval.proxy.cluster.state_file import State
+from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.life import file_limits
 from batchval.proxy.session.pending import Answer
 from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, check_size
@@ -153,7 +153,7 @@ def test_the_state_file_has_known_brokers_alone(discovery: Discovery, clock: Clo
 def test_a_state_file_of_too_many_brokers_is_cut(clock: Clock) -> None:
     brokers = dict.fromkeys(range(MAX_BROKERS + 5), AT)
     discovery = Discovery(DiscoveryOptions((AT,)))
-    discovery.inherit(State(("127.0.0.1:9092",), None, None, brokers, {}))
+    discovery.inherit(StoredCluster(("127.0.0.1:9092",), None, None, brokers, {}))
     asyncio.run(discovery._load())
     assert len(discovery.brokers) == MAX_BROKERS
 
@@ -162,7 +162,7 @@ def test_brokers_of_the_state_file_are_established(
     discovery: Discovery, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_brokers, "MAX_BROKERS", 2)
-    discovery.inherit(State(("127.0.0.1:9092",), None, None, {1: AT, 2: AT}, {}))
+    discovery.inherit(StoredCluster(("127.0.0.1:9092",), None, None, {1: AT, 2: AT}, {}))
     asyncio.run(discovery._load())
     clock.now += HOUR_S
     with pytest.raises(TooManyBrokersError):

@@ -18,8 +18,8 @@ from batchval.proxy.produce.gate import (
     MAX_BYTES,
     MAX_SENDER_BYTES,
     MAX_SENDERS,
-    Gate,
     KnownRefusals,
+    ProduceValidator,
 )
 from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, TopicPolicies
 from batchval.proxy.watch.senders import Sender, Share
@@ -33,7 +33,7 @@ FACTS = Facts("s", "127.0.0.1:1", "User:ANONYMOUS", "default")
 LOG_APPEND_TIME = 8
 ZSTD = 4
 COUNT = 12_000  # records: more work than what is not worth remembering
-LEAST = record(0, None, b"")
+MINIMAL_RECORD = record(0, None, b"")
 IN_ORDER = seeds.records_in_order(0, COUNT, b"")
 LIMIT = 2 << 20
 DAY_MS = 86_400_000
@@ -59,16 +59,16 @@ def clock(monkeypatch):
     return found
 
 
-def gate_of(**options: Any) -> Gate:
+def gate_of(**options: Any) -> ProduceValidator:
     """Return a gate whose topics have the policies of these names."""
     options.setdefault("topics", TopicPolicies(TopicPolicy(), POLICIES))
     options.setdefault("validator", {"max_decompressed_bytes": LIMIT})
-    return Gate(
+    return ProduceValidator(
         ProxyOptions(listen=("127.0.0.1", 0), upstream=(("127.0.0.1", 1),), **options), Counters()
     )
 
 
-def answer(gate: Gate, frame: bytes, account: str = "a") -> tuple[Any, int]:
+def answer(gate: ProduceValidator, frame: bytes, account: str = "a") -> tuple[Any, int]:
     """Return all that a gate says of a request, and how many partitions it did not read."""
     request = ProduceRequestView(memoryview(frame)[4:], oldest=0)
     verdict = gate.validate(request, "s", account=Sender(account, Share()))
@@ -96,14 +96,14 @@ def sent(data: bytes, topic: str = "any", **options: Any) -> bytes:
     return produce_frame(1, (topic, 0, data), **options)
 
 
-def refused_by(gate: Gate, frame: bytes, account: str = "a") -> tuple[str, int]:
+def refused_by(gate: ProduceValidator, frame: bytes, account: str = "a") -> tuple[str, int]:
     found, repeated = answer(gate, frame, account)
     return found[0][0][0], repeated
 
 
-WRONG_OFFSETS = batch(LEAST * COUNT, COUNT, ZSTD)
+WRONG_OFFSETS = batch(MINIMAL_RECORD * COUNT, COUNT, ZSTD)
 STAMPED = batch(
-    LEAST * COUNT,
+    MINIMAL_RECORD * COUNT,
     COUNT,
     ZSTD,
     attributes=LOG_APPEND_TIME,
@@ -119,13 +119,13 @@ REPEATED = {
     "the last record is cut off": ("any", CUT_OFF),
     "damage after records": (
         "any",
-        batch(b"", 5 * COUNT, ZSTD, payload=seeds.compress(ZSTD, LEAST * 5 * COUNT)[:-1]),
+        batch(b"", 5 * COUNT, ZSTD, payload=seeds.compress(ZSTD, MINIMAL_RECORD * 5 * COUNT)[:-1]),
     ),
     "above the limit": ("any", batch(seeds.record(0, None, bytes(3 * LIMIT)), 1, ZSTD)),
     "record rules": ("ruled", batch(IN_ORDER, COUNT, ZSTD)),
-    "gzip": ("any", batch(LEAST * COUNT, COUNT, 1)),
-    "snappy": ("any", batch(LEAST * COUNT, COUNT, 2, style=1)),
-    "lz4": ("any", batch(LEAST * COUNT, COUNT, 3)),
+    "gzip": ("any", batch(MINIMAL_RECORD * COUNT, COUNT, 1)),
+    "snappy": ("any", batch(MINIMAL_RECORD * COUNT, COUNT, 2, style=1)),
+    "lz4": ("any", batch(MINIMAL_RECORD * COUNT, COUNT, 3)),
 }
 
 
@@ -138,7 +138,7 @@ def test_a_repeated_batch_has_the_same_answer_and_is_not_read(name, mode, clock)
     first, read = answer(gate, sent(data, topic))
     assert first[0][0][0]
     assert read == 0
-    if name == "snappy" and len(data) * 16 > COUNT * len(LEAST):
+    if name == "snappy" and len(data) * 16 > COUNT * len(MINIMAL_RECORD):
         pytest.skip("snappy makes too little of it")
     clock.ms += 5_000
     again, not_read = answer(gate, sent(data, topic))
@@ -159,7 +159,7 @@ def test_partitions_of_one_request_count_too(clock):
 
 def test_requests_that_have_begun_count_too(clock):
     gate, account, begun = gate_of(), Sender("a", Share()), []
-    frame = sent(batch(LEAST * 250_000, 250_000, ZSTD))
+    frame = sent(batch(MINIMAL_RECORD * 250_000, 250_000, ZSTD))
     for _ in range(3):
         request = ProduceRequestView(memoryview(frame)[4:], oldest=0)
         verdict = gate.validate(request, "s", account=account)
@@ -174,7 +174,7 @@ def test_nobody_pays_for_another_and_no_other_batch_is_refused(clock):
     gate = gate_of()
     assert refused_by(gate, sent(WRONG_OFFSETS)) == ("offset-deltas-not-sequential", 0)
     assert refused_by(gate, sent(WRONG_OFFSETS), "b")[1] == 0
-    other = batch(LEAST * COUNT, COUNT, ZSTD, producer=(5, 0, 0))
+    other = batch(MINIMAL_RECORD * COUNT, COUNT, ZSTD, producer=(5, 0, 0))
     assert refused_by(gate, sent(other))[1] == 0
     good = batch(IN_ORDER, COUNT, ZSTD)
     assert refused_by(gate, sent(good)) == ("", 0)
@@ -223,8 +223,8 @@ def test_an_acceptance_is_not_remembered(clock):
 def test_cheap_refusals_are_not_remembered(clock):
     gate = gate_of()
     refused_by(gate, sent(WRONG_OFFSETS[:-1] + b"\0"))
-    refused_by(gate, sent(batch(LEAST * 100, 100, ZSTD)))
-    refused_by(gate, sent(batch(LEAST * COUNT, COUNT)))
+    refused_by(gate, sent(batch(MINIMAL_RECORD * 100, 100, ZSTD)))
+    refused_by(gate, sent(batch(MINIMAL_RECORD * COUNT, COUNT)))
     assert len(gate.known_refusals) == 0
 
 

@@ -22,7 +22,7 @@ from batchval.protocol.messages.produce import PartitionProduceData, TopicProduc
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView
 from batchval.proxy.produce import gate as gate_module
-from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -35,9 +35,11 @@ TOPIC_ID = bytes(range(16))
 LIMIT = 8 << 20
 
 
-def gate_of(refusals: list[Refusal] | None = None, **options: Any) -> Gate:
+def gate_of(refusals: list[Refusal] | None = None, **options: Any) -> ProduceValidator:
     lines = [] if refusals is None else refusals
-    return Gate(ProxyOptions(("", 0), (), on_refusal=lines.append, **options), Counters())
+    return ProduceValidator(
+        ProxyOptions(("", 0), (), on_refusal=lines.append, **options), Counters()
+    )
 
 
 def view_of(
@@ -47,7 +49,7 @@ def view_of(
     return ProduceRequestView(frame[4:])
 
 
-def finished(gate: Gate, request: ProduceRequestView) -> RequestVerdict:
+def finished(gate: ProduceValidator, request: ProduceRequestView) -> RequestVerdict:
     verdict = gate.validate(request, "s")
     heavy = False
     while not verdict.done:
@@ -238,7 +240,7 @@ def test_log_lines_of_a_request_are_bounded_and_counters_exact() -> None:
     assert gate.counters.partitions_refused == {"crc-mismatch": 1500}
     assert gate.counters.produce_partitions_total == 3000
     assert gate.counters.batches_by_path == {"full": 1500}
-    assert len(lines) == gate_module.MOST_LINES + 1
+    assert len(lines) == gate_module.MAX_LINES + 1
     assert [line.topic for line in lines[:3]] == ["t1", "t3", "t5"]
     assert {(*line[:2], line.principal) for line in lines} == {("outside", "c:1", "User:alice")}
     assert (lines[-1].topic, lines[-1].partition, lines[-1].rule) == (None, -1, "crc-mismatch")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.produce.quarantine import COPIED, Quarantine, QuarantineFolder
+from batchval.proxy.produce.quarantine import COPIED, QuarantineFolder, QuarantineWriter
 from batchval.proxy.settings.options import ObserveGlobs, Refusal
 from tests.support.batches import message
 from tests.support.proxy import (
@@ -38,9 +38,11 @@ class Filled:
     """``with Filled(folder) as quarantine``: it writes, and has written all at the end."""
 
     def __init__(self, path: Path, max_bytes: int = 16 * MIB, **options: Any) -> None:
-        self.quarantine = Quarantine(QuarantineFolder(path, max_bytes), version="1.2.3", **options)
+        self.quarantine = QuarantineWriter(
+            QuarantineFolder(path, max_bytes), version="1.2.3", **options
+        )
 
-    def __enter__(self) -> Quarantine:
+    def __enter__(self) -> QuarantineWriter:
         self.quarantine.start()
         return self.quarantine
 
@@ -330,7 +332,7 @@ def test_what_the_thread_cannot_keep_up_with_is_left_out(tmp_path: Path) -> None
 
 
 def test_a_batch_counts_with_the_request_that_it_keeps_in_memory(tmp_path: Path) -> None:
-    quarantine = Quarantine(QuarantineFolder(tmp_path, 1 << 30), most_waiting=3 << 20)
+    quarantine = QuarantineWriter(QuarantineFolder(tmp_path, 1 << 30), most_waiting=3 << 20)
     request = memoryview(bytearray(2 << 20))
     for _ in range(3):  # nobody writes
         quarantine.take(refusal(), request[: COPIED + 1], {})
@@ -340,7 +342,7 @@ def test_a_batch_counts_with_the_request_that_it_keeps_in_memory(tmp_path: Path)
 
 
 def test_the_rate_is_bounded(tmp_path: Path) -> None:
-    quarantine = Quarantine(QuarantineFolder(tmp_path, MIB), clock=lambda: 0.0)
+    quarantine = QuarantineWriter(QuarantineFolder(tmp_path, MIB), clock=lambda: 0.0)
     for _ in range(1500):
         quarantine.take(refusal(), memoryview(b"x"), {})
     assert quarantine.dropped["rate"] == 500

@@ -66,7 +66,7 @@ def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
         if re.fullmatch(r"[a-z0-9_]+", reason)
     }
     found |= {f"frame_{peer.lower()}" for peer in peers()}
-    found |= {f"handshake_{reason}" for reason in (*get_args(handshakes.Reason), "ended")}
+    found |= {f"handshake_{reason}" for reason in (*get_args(handshakes.HandshakeFailure), "ended")}
     assert found | {CLIENT} == set(REASONS)
 
 

@@ -19,7 +19,7 @@ from batchval.core.batches.record_columns import record_columns
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.produce import record_stage
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.settings.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
@@ -187,13 +187,13 @@ def test_the_ids_of_many_partitions_are_read_in_slices(
     registry: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words: list[str] = []
-    work = Gate.work
+    work = ProduceValidator.work
 
-    def counted(self: Gate, *arguments: Any, **options: Any) -> Any:
+    def counted(self: ProduceValidator, *arguments: Any, **options: Any) -> Any:
         words.append(work(self, *arguments, **options))
         return words[-1]
 
-    monkeypatch.setattr(Gate, "work", counted)
+    monkeypatch.setattr(ProduceValidator, "work", counted)
     ticks = itertools.cycle((float("-inf"), float("inf")))  # time is up after each partition
     times = SimpleNamespace(thread_time=lambda: next(ticks), monotonic=time.monotonic)
     monkeypatch.setattr(record_stage, "time", times)

@@ -21,7 +21,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
 from tests.hostile.fast_path import _request
@@ -92,7 +92,7 @@ CORPUS = {
 }
 
 
-def gate_of(word: str, claims_out: ClaimsOut, **validator: Any) -> Gate:
+def gate_of(word: str, claims_out: ClaimsOut, **validator: Any) -> ProduceValidator:
     options = ProxyOptions(
         ("127.0.0.1", 0),
         (("127.0.0.1", 1),),
@@ -101,7 +101,7 @@ def gate_of(word: str, claims_out: ClaimsOut, **validator: Any) -> Gate:
         claims_out=claims_out,
         validator=validator,
     )
-    return Gate(options, Counters())
+    return ProduceValidator(options, Counters())
 
 
 def _received(frame: bytes) -> memoryview:
@@ -118,7 +118,7 @@ def _received(frame: bytes) -> memoryview:
     return view
 
 
-def by_fast_path(gate: Gate, frame: bytes) -> bytes | None:
+def by_fast_path(gate: ProduceValidator, frame: bytes) -> bytes | None:
     """Return what goes to the broker; None where the fast path does not take the frame."""
     answers: deque[Any] = deque()
     path = FastPath(ROUTES, gate, gate.counters, answers, {})
@@ -131,7 +131,7 @@ def by_fast_path(gate: Gate, frame: bytes) -> bytes | None:
     return b"".join(out) if taken else None
 
 
-def by_full_path(gate: Gate, frame: bytes) -> bytes | None:
+def by_full_path(gate: ProduceValidator, frame: bytes) -> bytes | None:
     """Return what goes to the broker; None where nothing does."""
     request = ProduceRequestView(frame[4:])
     wire_id = 1 if request.expects_response else 0

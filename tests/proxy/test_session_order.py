@@ -18,8 +18,8 @@ import pytest
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
 from batchval.proxy.session.pending import Answer
-from batchval.proxy.session.session import MOST_HELD, Session
-from batchval.proxy.session.session_states import State
+from batchval.proxy.session.session import MAX_HELD_BYTES, Session
+from batchval.proxy.session.session_states import SessionState
 from tests.proxy.test_fast_path import Place, Side, Wire
 from tests.proxy.test_topic_ids import ORDERS, Broker
 from tests.proxy.test_topic_ids import request as by_id
@@ -67,7 +67,7 @@ class Rig(Side):
         self.up = BrokerConnection(session, session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
         session.connections.broker = self.up
-        session.lifetime.state = State.OPEN
+        session.lifetime.state = SessionState.OPEN
 
     def keep_turns(self) -> None:
         budget: Any = self.proxy.budget
@@ -225,7 +225,7 @@ class Full(Wire):
 
 async def connecting(rig: Rig, frames: list[bytes], wire: Callable[[Any], Wire]) -> None:
     """Send requests before the broker is connected."""
-    rig.session.connections.broker, rig.session.lifetime.state = None, State.CONNECTING
+    rig.session.connections.broker, rig.session.lifetime.state = None, SessionState.CONNECTING
 
     async def connect(listener: object, broker: BrokerConnection) -> None:
         broker.transport = wire(broker)  # type: ignore[assignment]
@@ -251,7 +251,7 @@ def test_a_broker_that_is_full_at_once_stops_the_client() -> None:
 def test_a_client_is_read_on_after_a_large_first_request_without_an_answer() -> None:
     async def test() -> None:
         rig = Rig()
-        parts = [("t", n, batch(bytes(1_000_000))) for n in range(MOST_HELD // 1_000_000 + 1)]
+        parts = [("t", n, batch(bytes(1_000_000))) for n in range(MAX_HELD_BYTES // 1_000_000 + 1)]
         await connecting(rig, [produce_frame(1, *parts, acks=0)], lambda broker: rig.broker)
         await until(lambda: len(rig.asked()) == 1)  # it is written in parts
         assert not rig.session.client.holds & VALIDATING

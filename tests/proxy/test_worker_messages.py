@@ -28,7 +28,7 @@ from batchval.proxy.workers.control_messages import (
     PortOf,
     Unauthenticated,
 )
-from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
+from batchval.proxy.workers.following import FollowingDiscovery, ParentQuestions, RemotePorts
 
 
 def test_a_connection_is_passed_with_its_header(pairs: tuple[Pairs, Pairs]) -> None:
@@ -90,10 +90,10 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question(
     pairs: tuple[Pairs, Pairs],
 ) -> None:
     ours, theirs = pairs
-    asking = Asking(theirs.asking, timeout_s=0.05)
+    asking = ParentQuestions(theirs.asking, timeout_s=0.05)
     with pytest.raises(OSError, match=r"parent process did not answer in 0\.05 s"):
         asking("first")
-    asking = Asking(theirs.asking, timeout_s=10)
+    asking = ParentQuestions(theirs.asking, timeout_s=10)
     asking._number = 1
 
     def answer() -> None:

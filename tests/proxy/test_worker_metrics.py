@@ -13,7 +13,7 @@ from batchval.proxy.settings.config import Metrics
 from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.clients import ClientKey, ClientTable, Served, Software
 from batchval.proxy.watch.metrics import BOUNDS_S, Family
-from batchval.proxy.watch.observed import OTHER, ObservedCounts, Row, RowKey
+from batchval.proxy.watch.observed import OTHER, ObservedCounts, ObservedRow, RowKey
 from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.summing import SAMPLES_A_PIECE, Totals, packed, unpacked
 
@@ -158,7 +158,7 @@ def test_rows_of_refusals_move_to_the_parent() -> None:
         parent.merge(key, row)
     rows = {key.topic: row.batches for key, row in parent.snapshot().rows}
     assert rows == {"known": 4, "new": 2, OTHER: 2}
-    newest = Row(1, 5, 10**12, "10.0.0.9:1", None, 4, "CORRUPT_MESSAGE", "newest")
+    newest = ObservedRow(1, 5, 10**12, "10.0.0.9:1", None, 4, "CORRUPT_MESSAGE", "newest")
     parent.merge(RowKey("known", "User:ANONYMOUS", "crc-mismatch", True), newest)
     merged = dict(parent.snapshot().rows)[RowKey("known", "User:ANONYMOUS", "crc-mismatch", True)]
     assert (merged.batches, merged.first_ms, merged.reason) == (5, 5, "newest")
@@ -199,7 +199,7 @@ def test_clients_of_all_workers_are_one_table() -> None:
 def test_the_clients_that_wait_to_be_reported_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from batchval.proxy.workers import worker as module
 
-    monkeypatch.setattr(module, "MOST_CLIENTS", 10)
+    monkeypatch.setattr(module, "MAX_CLIENTS", 10)
     worker = module.ReportedClients()
     for i in range(25):
         worker.add(

@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from batchval.proxy.cluster.listeners import Listener
+from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.life.prepared import NotPrepared
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from batchval.proxy.watch.metrics import Family
@@ -25,12 +25,12 @@ from batchval.proxy.workers.control_messages import (
     ClusterNews,
     Drain,
     Failed,
-    Parts,
     PassedHeader,
     PortAnswer,
     Question,
     Ready,
     Reopen,
+    WorkerConfiguration,
 )
 from batchval.proxy.workers.handle import Worker
 from batchval.proxy.workers.parent import ParentGate
@@ -195,7 +195,7 @@ async def test_a_connection_to_the_port_of_a_forgotten_broker_is_passed(
     rig = Rig(1, monkeypatch)
     headers: list[PassedHeader] = []
     monkeypatch.setattr(rig.pool.workers[0], "give", lambda header, *_: headers.append(header))
-    listener = Listener(2, None, "127.0.0.1", 9094, ("127.0.0.1", 9094))
+    listener = ListeningPort(2, None, "127.0.0.1", 9094, ("127.0.0.1", 9094))
     for brokers in ({2: KAFKA}, {}):
         rig.gate.discovery.brokers = brokers
         rig.gate.proxies["default"].take(passed_connection(), listener)
@@ -210,7 +210,7 @@ async def test_a_connection_that_a_defect_keeps_from_the_workers_frees_its_slot(
 ) -> None:
     rig = Rig(1, monkeypatch)
     proxy, budget = rig.gate.proxies["default"], rig.gate.shared.budget
-    listener = Listener(None, None, "127.0.0.1", 9092, ("127.0.0.1", 9092))
+    listener = ListeningPort(None, None, "127.0.0.1", 9092, ("127.0.0.1", 9092))
     free = budget.free_connections()
     broken = passed_connection()
     with monkeypatch.context() as patch:
@@ -272,10 +272,10 @@ async def test_what_changes_while_a_process_is_created_reaches_it(
 # ---- a worker ------------------------------------------------------------------------------------
 
 
-def parts(**news: Any) -> Parts:
+def parts(**news: Any) -> WorkerConfiguration:
     known = {"brokers": {}, "cluster_id": None, "requires_authentication": None, "endpoints": {}}
     known |= {"ports": {("default", None): 9092}}
-    return Parts(0, settings(), "", "instance", b"", ClusterNews(**known | news))
+    return WorkerConfiguration(0, settings(), "", "instance", b"", ClusterNews(**known | news))
 
 
 async def test_a_worker_opens_the_listener_that_a_connection_has_come_by() -> None:

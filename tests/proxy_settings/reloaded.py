@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import yaml
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.reloading import Reloader
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
 from batchval.proxy.settings.loading import drafted_file
@@ -37,7 +37,7 @@ class ReloadedGate:
         draft = drafted_file(self.path)
         settings = draft.finished()
         files = digests_of(settings)
-        self.gate = RunningGate(settings)
+        self.gate = Gate(settings)
         self.reloader = Reloader(
             self.gate, SettingsFile(self.path, {}, draft.digest), files, look_s=look_s
         )

@@ -10,7 +10,7 @@ import trustme
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from
 from batchval.proxy.tls.tls import certificate_warnings
@@ -144,7 +144,7 @@ def test_an_sni_listener_takes_one_port(tmp_path: Path) -> None:
     two["listeners"].append({"name": "plain", "address": "127.0.0.1:9093", "first_broker_port": 0})
     path = tmp_path / "gate.yaml"
     path.write_text(yaml.safe_dump(two))
-    gate = RunningGate(drafted_file(path).finished())
+    gate = Gate(drafted_file(path).finished())
     options = gate.proxies["default"].options
     assert options.sni is not None
     assert options.sni.node_of("broker-4.kafka.example.com") == 4

@@ -21,8 +21,8 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from batchval.proxy.life.assemble import RunningGate
-from batchval.proxy.life.health import Request
+from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.health import HttpRequest
 from batchval.proxy.produce import policies
 from batchval.proxy.produce.policies import ClusterTopics
 from batchval.proxy.settings.loading import settings_from
@@ -148,14 +148,14 @@ def test_credentials_that_are_wrong_by_themselves_are_not_tried(
 # ---- a gate that runs ----------------------------------------------------------------------------
 
 
-def shown(gate: RunningGate) -> dict[str, float]:
+def shown(gate: Gate) -> dict[str, float]:
     lines = (line.rpartition(" ") for line in gate.metrics.page()().decode().splitlines())
     names = ("batchval_gate_admin_refused", "batchval_gate_topic_configs_unread")
     return {name.rpartition("gate_")[2]: float(value) for name, _, value in lines if name in names}
 
 
-async def ready(gate: RunningGate) -> tuple[int, str]:
-    request = Request("GET", "/readyz", "", "1.1")
+async def ready(gate: Gate) -> tuple[int, str]:
+    request = HttpRequest("GET", "/readyz", "", "1.1")
     status, _, body = await gate.health.answer(request, "127.0.0.1")
     return status, body.decode()
 
@@ -197,7 +197,7 @@ async def test_a_refused_login_is_shown_until_it_succeeds(
 def test_a_gate_without_credentials_has_no_such_metric() -> None:
     content = values("127.0.0.1:1")
     del content["upstream"]["admin"]
-    assert shown(RunningGate(settings_from(content))) == {}
+    assert shown(Gate(settings_from(content))) == {}
 
 
 async def test_the_warning_is_repeated_but_not_for_each_attempt(

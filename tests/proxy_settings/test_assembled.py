@@ -14,7 +14,7 @@ import trustme
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.produce import CLAIMS_TAG
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support import batches
 from tests.support.proxy import (
@@ -53,7 +53,7 @@ async def asked(
 
 async def with_gate(
     broker: ScriptedBroker,
-    use: Callable[[RunningGate], Any],
+    use: Callable[[Gate], Any],
     listeners: list[dict[str, Any]],
     **more: Any,
 ) -> None:
@@ -63,7 +63,7 @@ async def with_gate(
         "upstream": {"bootstrap": broker.address},
         "metrics": {"address": None},
     }
-    gate = RunningGate(settings_from(options | more))
+    gate = Gate(settings_from(options | more))
     await gate.start()
     try:
         await use(gate)
@@ -79,7 +79,7 @@ async def test_topics_allow_what_the_file_says_and_others_anything() -> None:
     ]
     large, keyless = batch(b"x" * 3_000_000), batch(b"a", key=None)
 
-    async def use(gate: RunningGate) -> None:
+    async def use(gate: Gate) -> None:
         at = gate.addresses["default"]
         assert await asked(at, produce_frame(1, ("other", 0, large))) == {0: 0}
         assert await asked(at, produce_frame(1, ("small.but.not", 0, large))) == {0: 0}
@@ -107,7 +107,7 @@ async def test_the_version_of_kafka_decides(version: str, length: int, future: i
     of_length = batches.of_wrong_length(batches.GZIP)
     next_century = batches.batch(base_timestamp=4_200_000_000_000, max_timestamp=4_200_000_000_000)
 
-    async def use(gate: RunningGate) -> None:
+    async def use(gate: Gate) -> None:
         at = gate.addresses["default"]
         assert await asked(at, produce_frame(1, ("other", 0, of_length))) == {0: length}
         assert await asked(at, produce_frame(2, ("bounded", 0, next_century))) == {0: future}
@@ -149,7 +149,7 @@ async def test_a_sender_is_its_certificate_and_is_known_at_every_listener(
         {"address": "127.0.0.1:0", "name": "anyone"},
     ]
 
-    async def use(gate: RunningGate) -> None:
+    async def use(gate: Gate) -> None:
         at = gate.addresses
         honest = produce_frame(1, ("t", 0, COMPRESSED), tags=tag(COMPRESSED))
         lie = produce_frame(1, ("t", 0, COMPRESSED), tags=tag(COMPRESSED, lie=True))
@@ -180,7 +180,7 @@ async def test_a_sender_is_its_certificate_and_is_known_at_every_listener(
 async def test_the_age_of_what_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchval.proxy.life.assemble.LOOK_S", 0.05)
 
-    async def use(gate: RunningGate) -> None:
+    async def use(gate: Gate) -> None:
         waiting = asyncio.ensure_future(
             asked(gate.addresses["default"], produce_frame(1, ("t", 0, batch(b"x"))))
         )
@@ -204,7 +204,7 @@ async def test_what_cannot_be_read_is_reported_before_anything_listens(tmp_path:
 
 
 async def test_connections_are_bounded_at_each_listener_and_together() -> None:
-    async def use(gate: RunningGate) -> None:
+    async def use(gate: Gate) -> None:
         held = []
 
         async def enters(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.watch import audit_file
 from batchval.proxy.watch.audit_file import AuditFile
@@ -208,7 +208,7 @@ def test_rows_without_a_place_are_counted(
     audit: AuditFile, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The disk hangs: the caller does not wait, and the queue is bounded.
-    monkeypatch.setattr(audit_file, "MOST_ROWS", 100)
+    monkeypatch.setattr(audit_file, "MAX_WAITING_ROWS", 100)
     hangs, goes_on, write = threading.Event(), threading.Event(), os.write
 
     def hanging(descriptor: int, data: bytes) -> int:
@@ -252,7 +252,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 
 async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
     with ScriptedBroker() as broker:
-        gate = RunningGate(
+        gate = Gate(
             settings_from(
                 {
                     "mode": "enforce",
@@ -286,7 +286,7 @@ async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:
-    gate = RunningGate(
+    gate = Gate(
         settings_from(
             {
                 "listeners": [{"address": "127.0.0.1:0"}],

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_warnings
 from batchval.proxy.settings.config import Log
 from batchval.proxy.settings.loading import settings_from
@@ -336,7 +336,7 @@ def settings(path: Path, **log: Any) -> dict[str, Any]:
 
 
 async def test_a_reload_changes_the_bounds(path: Path) -> None:
-    gate = RunningGate(settings_from(settings(path)))
+    gate = Gate(settings_from(settings(path)))
     audit = gate.audit_file
     assert audit is not None
     assert (audit._max_bytes, audit._max_files) == (104_857_600, 10)

@@ -19,7 +19,7 @@ PLANTED = "pl4nted-s3cret"
 LISTENER: dict[str, Any] = {"address": "127.0.0.1:9092"}
 TLS = {"certificate": "a.pem", "key": "a.key"}
 UPSTREAM: dict[str, Any] = {"bootstrap": "kafka.invalid:9999"}
-LEAST: dict[str, Any] = {"listeners": [LISTENER], "upstream": UPSTREAM}
+MINIMAL_SETTINGS: dict[str, Any] = {"listeners": [LISTENER], "upstream": UPSTREAM}
 
 
 def lines(draft: Draft) -> list[str]:
@@ -30,7 +30,7 @@ def lines(draft: Draft) -> list[str]:
 
 def problem(**more: Any) -> str:
     """Return the only fault of these settings."""
-    (line,) = lines(drafted(LEAST | more))
+    (line,) = lines(drafted(MINIMAL_SETTINGS | more))
     return line
 
 
@@ -43,7 +43,7 @@ def upstream(**more: Any) -> dict[str, Any]:
 
 
 def test_the_least_settings_are_sound() -> None:
-    assert settings_from(LEAST).upstream.bootstrap == (("kafka.invalid", 9999),)
+    assert settings_from(MINIMAL_SETTINGS).upstream.bootstrap == (("kafka.invalid", 9999),)
 
 
 # ---- new keys ------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_the_least_settings_are_sound() -> None:
 
 def test_several_brokers() -> None:
     for values in ("a:1,b:2", "a:1, b:2", ["a:1", "b:2"]):
-        assert settings_from(LEAST | upstream(bootstrap=values)).upstream.bootstrap == (
+        assert settings_from(MINIMAL_SETTINGS | upstream(bootstrap=values)).upstream.bootstrap == (
             ("a", 1),
             ("b", 2),
         )
@@ -68,10 +68,12 @@ def test_several_brokers() -> None:
 
 def test_the_state_directory_comes_from_systemd_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
-    assert settings_from(LEAST).state_folder is None
+    assert settings_from(MINIMAL_SETTINGS).state_folder is None
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/gate:/var/lib/other")
-    assert settings_from(LEAST).state_folder == Path("/var/lib/gate")
-    assert settings_from(LEAST | {"state_directory": "/srv"}).state_folder == Path("/srv")
+    assert settings_from(MINIMAL_SETTINGS).state_folder == Path("/var/lib/gate")
+    assert settings_from(MINIMAL_SETTINGS | {"state_directory": "/srv"}).state_folder == Path(
+        "/srv"
+    )
 
 
 # ---- ports ---------------------------------------------------------------------------------------
@@ -134,12 +136,12 @@ APART: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("values", APART)
 def test_ports_that_do_not(values: dict[str, Any]) -> None:
-    assert settings_from(LEAST | values)
+    assert settings_from(MINIMAL_SETTINGS | values)
 
 
 def test_one_line_for_each_listener_that_collides() -> None:
     several = [{"address": f"127.0.0.1:{9092 + n}", "name": f"n{n}"} for n in range(5)]
-    assert len(lines(drafted(LEAST | {"listeners": several}))) == 4
+    assert len(lines(drafted(MINIMAL_SETTINGS | {"listeners": several}))) == 4
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,9 @@ def test_an_upstream_that_is_the_gate_itself(address: str, bootstrap: str) -> No
     ],
 )
 def test_an_upstream_that_is_not(address: str, bootstrap: str) -> None:
-    assert settings_from(LEAST | listener(address=address) | upstream(bootstrap=bootstrap))
+    assert settings_from(
+        MINIMAL_SETTINGS | listener(address=address) | upstream(bootstrap=bootstrap)
+    )
 
 
 def test_an_address_of_an_interface_is_the_gate_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +240,9 @@ OBSERVE = [
 @pytest.mark.parametrize(("rules", "words"), OBSERVE)
 def test_an_observe_rule_that_cannot_match(rules: list[dict[str, str]], words: str) -> None:
     assert words in problem(observe=rules)
-    assert settings_from(LEAST | {"observe": [{"topics": "a*"}, {"principals": "User:CN=*"}]})
+    assert settings_from(
+        MINIMAL_SETTINGS | {"observe": [{"topics": "a*"}, {"principals": "User:CN=*"}]}
+    )
 
 
 # ---- settings without effect ---------------------------------------------------------------------
@@ -337,7 +343,9 @@ def test_a_default_may_be_without_effect() -> None:
         "limits": limits,
         "metrics": {"address": None},
     }
-    assert settings_from(LEAST | values | {"log": {"level": "error", "refusals_per_second": 100}})
+    assert settings_from(
+        MINIMAL_SETTINGS | values | {"log": {"level": "error", "refusals_per_second": 100}}
+    )
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -588,7 +596,7 @@ def test_a_fault_hides_only_what_depends_on_it(tmp_path: Path) -> None:
         "claims_out": "tag",
         "limits": {"threads": 0, "max_bytes_held": 2048},
     }
-    found = lines(drafted(LEAST | values))
+    found = lines(drafted(MINIMAL_SETTINGS | values))
     assert [line.partition(":")[0] for line in found] == [
         "claims_in",
         "limits.threads",
@@ -598,7 +606,9 @@ def test_a_fault_hides_only_what_depends_on_it(tmp_path: Path) -> None:
 
 def test_an_option_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     path = tmp_path / "gate.yaml"
-    path.write_text(yaml.safe_dump(LEAST | {"mode": "observe", "log": {"format": "xml"}}))
+    path.write_text(
+        yaml.safe_dump(MINIMAL_SETTINGS | {"mode": "observe", "log": {"format": "xml"}})
+    )
     draft = drafted_file(path, {"mode": "both"})
     assert [line.replace(str(path), "FILE") for line in lines(draft)] == [
         "mode: must be enforce or observe",

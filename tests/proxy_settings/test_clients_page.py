@@ -12,12 +12,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.protocol.old_versions import PRODUCERS, Raised
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.clients import (
-    MOST_CLIENTS,
+    MAX_CLIENTS,
     SHOWN,
     WINDOW_MS,
     Asked,
@@ -218,9 +218,9 @@ def test_a_large_table_is_in_order_and_bounded() -> None:
         (f"{n * 7_919 % 10_000:05d}" + "x" * 95, Software(), {pair(PRODUCE, n % 5): 1})
         for n in range(10_000)
     ]
-    table = table_of(*rows, most=MOST_CLIENTS)
-    found = documents(table, Asked(limit=MOST_CLIENTS))["clients"]
-    assert len(found) == MOST_CLIENTS
+    table = table_of(*rows, most=MAX_CLIENTS)
+    found = documents(table, Asked(limit=MAX_CLIENTS))["clients"]
+    assert len(found) == MAX_CLIENTS
     assert found == sorted(found, key=lambda one: (not one["old"], one["client_id"]))
     assert len(documents(table)["clients"]) == SHOWN
 
@@ -229,7 +229,7 @@ def test_a_large_table_is_in_order_and_bounded() -> None:
 def test_taking_the_rows_is_quick() -> None:
     # It happens on the event loop; the text is made elsewhere.
     rows = [(f"c-{n}", Software(), {pair(PRODUCE, n % 5): 1}) for n in range(10_000)]
-    table = table_of(*rows, most=MOST_CLIENTS)
+    table = table_of(*rows, most=MAX_CLIENTS)
     assert cpu_s(lambda: page_of(table, {}, Asked()), 10) < 0.001
 
 
@@ -363,7 +363,7 @@ async def test_health_is_answered_while_a_page_takes_long() -> None:
 async def test_a_gate_knows_its_clients_at_once() -> None:
     # Also those whose session goes on, and has not been collected.
     with ScriptedBroker() as broker:
-        gate = RunningGate(
+        gate = Gate(
             settings_from(
                 {
                     "listeners": [{"address": "127.0.0.1:0", "first_broker_port": 0}],

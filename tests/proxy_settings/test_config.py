@@ -17,7 +17,7 @@ from batchval.proxy.settings.loading import ConfigError, load, settings_from, sh
 from batchval.proxy.settings.values import Address, Secret
 from batchval.rules import EXTRAS, Rule
 
-LEAST: dict[str, Any] = {
+MINIMAL_SETTINGS: dict[str, Any] = {
     "listeners": [{"address": "127.0.0.1:9092"}],
     "upstream": {"bootstrap": "127.0.0.1:9999"},
 }
@@ -25,7 +25,7 @@ TLS = {"certificate": "a.pem", "key": "a.key"}
 
 
 def settings(**more: Any) -> Settings:
-    return settings_from(LEAST | more)
+    return settings_from(MINIMAL_SETTINGS | more)
 
 
 def problems(text: str, tmp_path: Path) -> list[str]:

@@ -17,22 +17,22 @@ from unittest.mock import Mock
 
 import pytest
 
-from batchval.proxy.cluster.state_file import State as Brokers
+from batchval.proxy.cluster.state_file import StoredCluster as Brokers
 from batchval.proxy.life import control as module
 from batchval.proxy.life.control import (
     CONTROL,
-    MOST_PEERS,
+    MAX_PEERS,
     SOCKETS_AT_ONCE,
     TRANSITIONS,
     Control,
-    Event,
+    HandoverEvent,
+    HandoverState,
     Offer,
-    State,
 )
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.handover_messages import (
-    MOST_FROM_NEW,
+    MAX_NEW_GATE_BYTES,
     VERSION,
     HandOverError,
     Incoming,
@@ -64,10 +64,10 @@ class Running:
         return Offer(dict(self.sockets), state, None)  # type: ignore[arg-type]
 
     @property
-    def state(self) -> State:
+    def state(self) -> HandoverState:
         return self.control.state
 
-    async def until(self, state: State) -> None:
+    async def until(self, state: HandoverState) -> None:
         while self.state is not state:
             await asyncio.sleep(0.001)
 
@@ -125,8 +125,10 @@ def messages(data: bytes) -> list[dict[str, Any]]:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_each_pair_moves_as_the_table_says_or_not_at_all(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(HandoverState, HandoverEvent)))
+def test_each_pair_moves_as_the_table_says_or_not_at_all(
+    state: HandoverState, event: HandoverEvent
+) -> None:
     control = object.__new__(Control)
     control.state = state
     assert control.move(event) is ((state, event) in TRANSITIONS)
@@ -134,14 +136,26 @@ def test_each_pair_moves_as_the_table_says_or_not_at_all(state: State, event: Ev
 
 
 def test_the_table() -> None:
-    steps = [State.SERVING, State.OFFERED, State.STARTING, State.HANDED]
+    steps = [
+        HandoverState.SERVING,
+        HandoverState.OFFERED,
+        HandoverState.STARTING,
+        HandoverState.HANDED,
+    ]
     ways = dict(
         zip(
-            zip(steps, (Event.HELLO, Event.READY, Event.TOOK), strict=False), steps[1:], strict=True
+            zip(
+                steps, (HandoverEvent.HELLO, HandoverEvent.READY, HandoverEvent.TOOK), strict=False
+            ),
+            steps[1:],
+            strict=True,
         )
     )
-    ways |= {(state, Event.LOST): State.SERVING for state in (State.OFFERED, State.STARTING)}
-    ways |= {(state, Event.STOP): State.STOPPED for state in steps[:3]}
+    ways |= {
+        (state, HandoverEvent.LOST): HandoverState.SERVING
+        for state in (HandoverState.OFFERED, HandoverState.STARTING)
+    }
+    ways |= {(state, HandoverEvent.STOP): HandoverState.STOPPED for state in steps[:3]}
     assert ways == TRANSITIONS
 
 
@@ -152,7 +166,7 @@ def test_the_table() -> None:
 async def test_all_steps(path: Path, gate: Running) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     taken = await began(path)
-    assert gate.state is State.OFFERED
+    assert gate.state is HandoverState.OFFERED
     assert taken.pid == os.getpid()
     assert taken.state == gate.brokers
     assert taken.unready is None
@@ -160,10 +174,10 @@ async def test_all_steps(path: Path, gate: Running) -> None:
     assert {key: sock.getsockname() for key, sock in taken.sockets.items()} == names
     assert not any(sock.get_inheritable() for sock in taken.sockets.values())
     await taken.ready()
-    assert gate.state is State.STARTING
+    assert gate.state is HandoverState.STARTING
     assert gate.handed == []
     await taken.took()
-    await gate.until(State.HANDED)
+    await gate.until(HandoverState.HANDED)
     assert gate.handed == [os.getpid()]
     gate.control.stop()
     assert path.exists()
@@ -196,7 +210,7 @@ async def test_a_second_one_is_refused_until_the_first_has_failed(
     with pytest.raises(HandOverError, match=f"process {os.getpid()} takes over already"):
         await began(path)
     first.fail("no memory")
-    await gate.until(State.SERVING)
+    await gate.until(HandoverState.SERVING)
     second = await began(path)
     closed(second)
     closed(first)
@@ -207,11 +221,11 @@ async def test_a_new_gate_that_leaves_or_is_late_changes_nothing(path: Path, gat
     taken = await began(path)
     await taken.ready()
     closed(taken)
-    await gate.until(State.SERVING)
+    await gate.until(HandoverState.SERVING)
     module.PREPARE_S, before = 0.05, module.PREPARE_S  # type: ignore[misc]
     try:
         taken = await began(path)
-        await gate.until(State.SERVING)
+        await gate.until(HandoverState.SERVING)
     finally:
         module.PREPARE_S = before  # type: ignore[misc]
     with pytest.raises(HandOverError, match=r"cannot be taken over: it sent nothing for 0.05 s"):
@@ -225,14 +239,14 @@ async def test_a_gate_that_cannot_be_taken_over_says_why(path: Path, gate: Runni
     gate.refusal = "it ends"
     with pytest.raises(HandOverError, match="the running gate cannot be taken over: it ends"):
         await began(path)
-    assert gate.state is State.SERVING
+    assert gate.state is HandoverState.SERVING
 
 
 @running
 async def test_a_gate_that_ends_is_not_taken_over(path: Path, gate: Running) -> None:
     taken = await began(path)
     gate.control.stop()
-    assert gate.state is State.STOPPED
+    assert gate.state is HandoverState.STOPPED
     assert not path.exists()
     with pytest.raises(HandOverError, match="the gate ends"):
         await taken.ready()
@@ -282,7 +296,7 @@ async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None
     gate = Running(tmp_path / "gate.sock")
     with pytest.raises(OSError, match=r"gate.sock cannot be opened: a running gate has it"):
         Running(tmp_path / "gate.sock")
-    assert gate.state is State.SERVING
+    assert gate.state is HandoverState.SERVING
     gate.end()
     (tmp_path / "file").touch()
     with pytest.raises(
@@ -310,7 +324,10 @@ async def test_a_path_longer_than_a_socket_address(tmp_path: Path) -> None:
     [
         (b"GET / HTTP/1.1\r\n\r\n", "begins no message of a hand-over"),
         (b"\x16\x03\x01", "begins no message"),
-        (struct.pack(">4sI", b"BVGH", MOST_FROM_NEW + 1), f"expected 1 to {MOST_FROM_NEW}"),
+        (
+            struct.pack(">4sI", b"BVGH", MAX_NEW_GATE_BYTES + 1),
+            f"expected 1 to {MAX_NEW_GATE_BYTES}",
+        ),
         (struct.pack(">4sI", b"BVGH", 0xFFFFFFFF), "4294967295 bytes"),
         (struct.pack(">4sI", b"BVGH", 0), "0 bytes"),
         (struct.pack(">4sI", b"BVGH", 3) + b"abc", "is not JSON"),
@@ -337,7 +354,7 @@ async def test_strangers_are_closed(
         await spoken(tmp_path / "gate.sock", data)
         while gate.control.peers:
             await asyncio.sleep(0.001)
-    assert gate.state is State.SERVING
+    assert gate.state is HandoverState.SERVING
     assert why in caplog.text
     assert gate.handed == []
     taken = await began(tmp_path / "gate.sock")
@@ -361,7 +378,7 @@ async def test_sockets_that_cannot_be_sent_are_a_refusal(path: Path, gate: Runni
         )
         with pytest.raises(HandOverError, match="the sockets cannot be sent: Too many open files"):
             await began(path)
-    assert gate.state is State.SERVING
+    assert gate.state is HandoverState.SERVING
     assert gate.handed == []
 
 
@@ -372,14 +389,14 @@ async def test_the_silent_and_the_slow_are_closed_in_time(
     gate = Running(tmp_path / "gate.sock")
     for data in ((), (HELLO[:-1],)):
         assert await spoken(tmp_path / "gate.sock", *data) == b""
-    assert gate.state is State.SERVING
+    assert gate.state is HandoverState.SERVING
     gate.end()
 
 
 @running
 async def test_there_are_only_so_many_connections(path: Path, gate: Running) -> None:
-    some = [await asyncio.open_unix_connection(path) for _ in range(MOST_PEERS)]
-    while len(gate.control.peers) < MOST_PEERS:
+    some = [await asyncio.open_unix_connection(path) for _ in range(MAX_PEERS)]
+    while len(gate.control.peers) < MAX_PEERS:
         await asyncio.sleep(0.001)
     assert await spoken(path, b"") == b""
     for _, writer in some:
@@ -409,7 +426,7 @@ async def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     assert (
         refused["why"] == f"user {os.geteuid() + 1} may not take over a gate of user {os.geteuid()}"
     )
-    assert gate.state is State.SERVING
+    assert gate.state is HandoverState.SERVING
     gate.end()
 
 

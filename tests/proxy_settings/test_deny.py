@@ -168,7 +168,7 @@ def test_each_principal_has_its_own_list() -> None:
     assert rules.denied_to("User:" + "b" * 100_000) == rules.guarded  # too long to compare
     for i in range(3000):
         rules.denied_to(f"User:{i}")
-    assert len(rules._known) <= rules.MOST_KNOWN
+    assert len(rules._known) <= rules.MAX_KNOWN_PRINCIPALS
 
 
 def test_the_log_says_who_was_denied_what(log_as_it_was: None) -> None:

@@ -14,7 +14,7 @@ import yaml
 from batchval.cli import proxy
 from batchval.cli.proxy import EarlyReload
 from batchval.proxy.life import lifecycle
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from tests.support.proxy import ScriptedBroker, eventually
 
 
@@ -46,13 +46,13 @@ def test_settings_that_change_while_the_gate_starts_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The signal comes after the file was read, before there is a loop.
-    gates: list[RunningGate] = []
-    made = RunningGate.__init__
+    gates: list[Gate] = []
+    made = Gate.__init__
 
     def put(mode: str) -> None:
         path.write_text(yaml.safe_dump(values | {"mode": mode}))
 
-    def make(gate: RunningGate, *words: Any, **more: Any) -> None:
+    def make(gate: Gate, *words: Any, **more: Any) -> None:
         made(gate, *words, **more)
         gates.append(gate)
 
@@ -63,7 +63,7 @@ def test_settings_that_change_while_the_gate_starts_are_taken(
             signal.raise_signal(signal.SIGTERM)
 
     path = tmp_path / "gate.yaml"
-    monkeypatch.setattr(RunningGate, "__init__", make)
+    monkeypatch.setattr(Gate, "__init__", make)
     for change in ("calm_collector", "switch_soon"):  # of the whole process
         monkeypatch.setattr(lifecycle, change, lambda: None)
     with ScriptedBroker() as broker:

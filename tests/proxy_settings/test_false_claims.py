@@ -8,7 +8,7 @@ import pytest
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.watch.audit_file import MOST_LINES, FalseClaims
+from batchval.proxy.watch.audit_file import MAX_LINES, FalseClaims
 
 
 def ledger() -> ClaimsLedger:
@@ -48,9 +48,9 @@ async def test_each_sender_is_named_once_for_each_loss(caplog: pytest.LogCapture
 async def test_many_at_once_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "batchval.proxy")
     one = ledger()
-    for n in range(MOST_LINES + 3):
+    for n in range(MAX_LINES + 3):
         one.note(f"CN={n}", "lying", 0)
     await FalseClaims().look(one)
     lines = facts(caplog)
-    assert len(lines) == MOST_LINES + 1
+    assert len(lines) == MAX_LINES + 1
     assert lines[-1] == {"more_senders": 3}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import RunningGate
-from batchval.proxy.life.health import HealthServer, Request, host_of, is_allowed, refusal_of
+from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.health import HealthServer, HttpRequest, host_of, is_allowed, refusal_of
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support.health import started
 
@@ -199,7 +199,7 @@ async def test_no_head_of_a_request_makes_another_error() -> None:
         for _ in range(rng.randrange(1, 6)):
             head[rng.randrange(len(head))] = rng.choice(b"\r\n :/[]%.@,\0\xff1aH\x85\x1c")
         try:
-            request = Request.parse(bytes(head))
+            request = HttpRequest.parse(bytes(head))
         except ValueError:
             continue
         found = refusal_of(request, (), "127.0.0.1:9")
@@ -209,7 +209,7 @@ async def test_no_head_of_a_request_makes_another_error() -> None:
 
 
 async def test_a_reload_changes_the_hosts() -> None:
-    gate = RunningGate(settings(allowed_hosts=["Gate.Example.com."]))
+    gate = Gate(settings(allowed_hosts=["Gate.Example.com."]))
     assert gate.pages.allowed_hosts() == {"127.0.0.1", "gate.example.com"}
     await gate.start()
     assert gate.metrics_at is not None
@@ -222,7 +222,7 @@ async def test_a_reload_changes_the_hosts() -> None:
 
 
 def test_the_host_of_the_address_is_allowed() -> None:
-    gate = RunningGate(settings(address="Gate-1:9464", remote=True))
+    gate = Gate(settings(address="Gate-1:9464", remote=True))
     assert gate.pages.allowed_hosts() == {"gate-1"}
 
 

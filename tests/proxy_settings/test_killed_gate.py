@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.proxy.life.control import State
+from batchval.proxy.life.control import HandoverState
 from batchval.proxy.life.handover import TakeOver, taken_over
 from batchval.proxy.life.handover_messages import HandOverError, encoded
 from tests.proxy_settings.test_control import Running, began, closed
@@ -76,7 +76,7 @@ async def taken(path: Path, running: Running, step: str, why: str = "") -> tuple
         took = predecessor.took
 
         async def later() -> None:
-            await running.until(State.SERVING)
+            await running.until(HandoverState.SERVING)
             await took()
 
         predecessor.took = later  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ async def test_a_new_gate_ends_where_the_running_one_goes_on(step: str, tmp_path
         HandOverError, match="the running gate cannot be taken over: it took too long"
     ):
         await taken(tmp_path / "gate.sock", running, step, "it took too long")
-    assert running.state is State.SERVING
+    assert running.state is HandoverState.SERVING
     assert running.handed == []
     running.end()
 

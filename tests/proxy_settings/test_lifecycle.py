@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from batchval.proxy.life.lifecycle import TRANSITIONS, Event, Life, Phase
+from batchval.proxy.life.lifecycle import TRANSITIONS, Life, LifecycleEvent, Phase
 from tests.support.network import until
 
 
@@ -38,7 +38,7 @@ class FakeGate:
 
 
 async def lived(
-    gate: FakeGate, *events: Event, delay_s: float = 60.0
+    gate: FakeGate, *events: LifecycleEvent, delay_s: float = 60.0
 ) -> tuple[Life, asyncio.Task[bool]]:
     """Return a life after these events, each of which has been taken."""
     life = Life(gate, lambda: delay_s, gate.reload, gate.closed, gate.draining)
@@ -50,8 +50,10 @@ async def lived(
     return life, task
 
 
-@pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, Event)))
-def test_each_pair_moves_as_the_table_says_or_not_at_all(phase: Phase, event: Event) -> None:
+@pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, LifecycleEvent)))
+def test_each_pair_moves_as_the_table_says_or_not_at_all(
+    phase: Phase, event: LifecycleEvent
+) -> None:
     life = object.__new__(Life)
     life.state = phase
     assert life.move(event) is ((phase, event) in TRANSITIONS)
@@ -60,16 +62,20 @@ def test_each_pair_moves_as_the_table_says_or_not_at_all(phase: Phase, event: Ev
 
 def test_the_table() -> None:
     # A second signal is the only thing that shortens a phase, and nothing leads back.
-    ends = {Event.TERMINATE, Event.INTERRUPT}
-    ways = {(Phase.SERVING, Event.TERMINATE): Phase.LEAVING}
+    ends = {LifecycleEvent.TERMINATE, LifecycleEvent.INTERRUPT}
+    ways = {(Phase.SERVING, LifecycleEvent.TERMINATE): Phase.LEAVING}
     ways |= {
-        (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
-        (Phase.SERVING, Event.HANDED): Phase.HANDED,
+        (Phase.SERVING, LifecycleEvent.INTERRUPT): Phase.DRAINING,
+        (Phase.SERVING, LifecycleEvent.HANDED): Phase.HANDED,
     }
     ways |= dict.fromkeys(((Phase.HANDED, one) for one in ends), Phase.DRAINING)
-    ways |= {(Phase.HANDED, Event.DRAINED): Phase.ENDED}
-    ways |= dict.fromkeys(((Phase.LEAVING, one) for one in ends | {Event.DELAYED}), Phase.DRAINING)
-    ways |= dict.fromkeys(((Phase.DRAINING, one) for one in ends | {Event.DRAINED}), Phase.ENDED)
+    ways |= {(Phase.HANDED, LifecycleEvent.DRAINED): Phase.ENDED}
+    ways |= dict.fromkeys(
+        ((Phase.LEAVING, one) for one in ends | {LifecycleEvent.DELAYED}), Phase.DRAINING
+    )
+    ways |= dict.fromkeys(
+        ((Phase.DRAINING, one) for one in ends | {LifecycleEvent.DRAINED}), Phase.ENDED
+    )
     assert ways == TRANSITIONS
     order = list(Phase)
     assert all(
@@ -80,11 +86,11 @@ def test_the_table() -> None:
 async def test_sigterm_waits_and_then_drains(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "batchval.proxy")
     gate = FakeGate()
-    life, task = await lived(gate, Event.RELOAD, Event.TERMINATE, delay_s=0.05)
+    life, task = await lived(gate, LifecycleEvent.RELOAD, LifecycleEvent.TERMINATE, delay_s=0.05)
     assert life.state is Phase.LEAVING
-    life.events.put_nowait(Event.RELOAD)
+    life.events.put_nowait(LifecycleEvent.RELOAD)
     await until(lambda: life.state is Phase.DRAINING)
-    life.events.put_nowait(Event.RELOAD)
+    life.events.put_nowait(LifecycleEvent.RELOAD)
     gate.drained.set()
     assert await task is False
     assert gate.asked == ["reload", "closed", "leave", "reload", "draining", "stop"]
@@ -100,7 +106,7 @@ async def test_the_delay_is_that_of_the_settings_at_the_signal() -> None:
     life = Life(gate, lambda: delays[0], gate.reload)
     task = asyncio.ensure_future(life.run())
     delays[0] = 0.0
-    life.events.put_nowait(Event.TERMINATE)
+    life.events.put_nowait(LifecycleEvent.TERMINATE)
     await until(lambda: "stop" in gate.asked)
     gate.drained.set()
     assert await task is False
@@ -108,19 +114,19 @@ async def test_the_delay_is_that_of_the_settings_at_the_signal() -> None:
 
 async def test_a_second_signal_skips_the_delay_and_a_third_ends_at_once() -> None:
     gate = FakeGate()
-    life, task = await lived(gate, Event.TERMINATE, Event.TERMINATE)
+    life, task = await lived(gate, LifecycleEvent.TERMINATE, LifecycleEvent.TERMINATE)
     await until(lambda: "stop" in gate.asked)
     assert life.state is Phase.DRAINING
-    life.events.put_nowait(Event.TERMINATE)
+    life.events.put_nowait(LifecycleEvent.TERMINATE)
     assert await task is True
     assert gate.asked[-1] == "stop 0"
 
 
 @pytest.mark.parametrize(
-    ("event", "is_interrupted"), [(Event.INTERRUPT, True), (Event.HANDED, False)]
+    ("event", "is_interrupted"), [(LifecycleEvent.INTERRUPT, True), (LifecycleEvent.HANDED, False)]
 )
 async def test_sigint_and_a_hand_over_drain_without_a_delay(
-    event: Event, is_interrupted: bool
+    event: LifecycleEvent, is_interrupted: bool
 ) -> None:
     gate = FakeGate()
     _, task = await lived(gate, event)
@@ -132,7 +138,7 @@ async def test_sigint_and_a_hand_over_drain_without_a_delay(
 async def test_the_first_signal_after_a_hand_over_ends_nothing_that_is_under_way() -> None:
     # A service manager sends SIGTERM to the old gate when the new one runs.
     gate = FakeGate()
-    life, task = await lived(gate, Event.HANDED, Event.TERMINATE)
+    life, task = await lived(gate, LifecycleEvent.HANDED, LifecycleEvent.TERMINATE)
     assert life.state is Phase.DRAINING
     gate.drained.set()
     assert await task is False
@@ -141,17 +147,17 @@ async def test_the_first_signal_after_a_hand_over_ends_nothing_that_is_under_way
 
 async def test_the_second_signal_after_a_hand_over_ends_at_once() -> None:
     gate = FakeGate()
-    life, task = await lived(gate, Event.HANDED, Event.TERMINATE)
-    life.events.put_nowait(Event.TERMINATE)
+    life, task = await lived(gate, LifecycleEvent.HANDED, LifecycleEvent.TERMINATE)
+    life.events.put_nowait(LifecycleEvent.TERMINATE)
     assert await task is True
     assert gate.asked == ["closed", "draining", "stop", "stop 0"]
 
 
 async def test_a_hand_over_while_it_leaves_changes_nothing() -> None:
     gate = FakeGate()
-    life, task = await lived(gate, Event.TERMINATE, Event.HANDED)
+    life, task = await lived(gate, LifecycleEvent.TERMINATE, LifecycleEvent.HANDED)
     assert life.state is Phase.LEAVING
-    life.events.put_nowait(Event.DELAYED)
+    life.events.put_nowait(LifecycleEvent.DELAYED)
     gate.drained.set()
     assert await task is False
 
@@ -161,6 +167,6 @@ async def test_what_fails_while_it_drains_is_raised() -> None:
         async def stop(self, drain_s: float | None = None) -> None:
             raise OSError("disk")
 
-    _, task = await lived(Failing(), Event.INTERRUPT)
+    _, task = await lived(Failing(), LifecycleEvent.INTERRUPT)
     with pytest.raises(OSError, match="disk"):
         await task

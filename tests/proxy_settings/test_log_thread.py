@@ -67,7 +67,7 @@ def test_lines_are_written_in_their_order(pipe: Pipe) -> None:
 
 def test_a_reader_that_hangs_holds_up_nobody(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pipe has 64 KiB, the queue as much: what comes then is counted, and a line says so.
-    monkeypatch.setattr(audit_log, "MOST_BYTES", 64 << 10)
+    monkeypatch.setattr(audit_log, "MAX_WAITING_BYTES", 64 << 10)
     lines = LineWriter(pipe.writer, count_line)
     for _ in range(1_000):
         lines.put(LINE)

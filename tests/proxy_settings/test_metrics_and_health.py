@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.life.assemble import RunningGate
-from batchval.proxy.life.health import MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, HealthServer
+from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.health import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, HealthServer
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Counters, Refusal
 from batchval.proxy.watch.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCounts, single
@@ -170,14 +170,14 @@ def test_pairs_of_topic_and_rule_are_bounded() -> None:
     for n in range(60_000):
         topics(Refused(topic=f"t-{n % 10_000}", rule=f"rule-{n // 10_000}"))
     found = topics.items()
-    assert len(found) <= TopicCounts.MOST_KEYS + 6
+    assert len(found) <= TopicCounts.MAX_KEYS + 6
     assert sum(count for _, count in found) == 60_000
 
 
 def test_the_cluster_and_the_settings_know_topics() -> None:
     # A glob names no topic: clients could invent names that it matches.
     policies = [{"match": match, "max.message.bytes": 1_000} for match in ("small", "keyed-*")]
-    gate = RunningGate(
+    gate = Gate(
         settings_from(
             {
                 "listeners": [{"address": "127.0.0.1:0"}],
@@ -271,11 +271,11 @@ async def test_many_connections_of_one_address_shut_nobody_out() -> None:
     # The oldest makes way: a probe that asks at once is answered, from the same address too.
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
     address = await started(server)
-    idle = [await asyncio.open_connection(*address) for _ in range(3 * MOST_CONNECTIONS)]
+    idle = [await asyncio.open_connection(*address) for _ in range(3 * MAX_CONNECTIONS)]
     for path, body in ((b"/livez", b"ok\n"), (b"/readyz", b"ok\n"), (b"/metrics", b"counts 1\n")):
         assert await ask(address, b"GET " + path + b" HTTP/1.1\r\n\r\n") == (200, body)
-    assert len(server.connections) <= MOST_OF_ONE_ADDRESS
-    for reader, writer in idle[:-MOST_OF_ONE_ADDRESS]:
+    assert len(server.connections) <= MAX_CONNECTIONS_PER_ADDRESS
+    for reader, writer in idle[:-MAX_CONNECTIONS_PER_ADDRESS]:
         assert await _read(reader) == b""
         writer.close()
     await server.stop()
@@ -287,13 +287,13 @@ async def test_many_addresses_shut_nobody_out() -> None:
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
     address = await started(server)
     idle = []
-    for n in range(3 * MOST_CONNECTIONS):
+    for n in range(3 * MAX_CONNECTIONS):
         idle.append(
             await asyncio.open_connection(*address, local_addr=(f"127.0.0.{2 + n % 50}", 0))
         )
         await asyncio.sleep(0)
     assert await ask(address, b"GET /readyz HTTP/1.1\r\n\r\n") == (200, b"ok\n")
-    assert len(server.connections) <= MOST_CONNECTIONS
+    assert len(server.connections) <= MAX_CONNECTIONS
     await server.stop()
     for _, writer in idle:
         writer.close()
@@ -306,7 +306,7 @@ async def test_one_scraper_does_not_close_the_connection_of_another() -> None:
     address = await started(server)
     reader, writer = await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0))
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-    idle = [await asyncio.open_connection(*address) for _ in range(2 * MOST_CONNECTIONS)]
+    idle = [await asyncio.open_connection(*address) for _ in range(2 * MAX_CONNECTIONS)]
     assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
     slow.set()
     assert (await _read(reader)).endswith(b"\r\n\r\n1\n")

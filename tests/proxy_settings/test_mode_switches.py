@@ -17,7 +17,7 @@ import trustme
 import yaml
 
 from batchval.cli.proxy import check_files, draft_of
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.reloading import Reloader
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
 from batchval.proxy.settings.config import Settings
@@ -223,7 +223,7 @@ async def test_a_gate_without_a_mode_observes_and_says_so(
         caplog.clear()
         with ScriptedBroker() as broker:
             values = with_mode(runnable({}, tmp_path, broker.address), mode)
-            gate = RunningGate(settings_from(values))
+            gate = Gate(settings_from(values))
             await gate.start()
             await gate.stop(0)
         assert gate.settings.mode == (mode or "observe")

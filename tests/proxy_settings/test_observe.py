@@ -17,14 +17,14 @@ from batchval.errors import BatchvalError
 from batchval.proxy.cluster.state_file import replace_file
 from batchval.proxy.settings.options import ANONYMOUS, ObserveGlobs
 from batchval.proxy.watch.observed import (
-    _MOST_BYTES,
+    _MAX_FILE_BYTES,
     INVALID,
     NAME,
     OTHER,
     ObservedCounts,
     ObservedFile,
+    ObservedRow,
     ObserveRules,
-    Row,
     RowKey,
     _pieces,
     read_observed,
@@ -88,8 +88,8 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
     for n in range(25_000):
         assert rules.observes(f"orders.{n}", f"User:{n}")
         assert not rules.observes("\0" * (n % 300), f"User:{n}")
-    assert len(rules._known) <= rules.MOST_KNOWN
-    assert len(rules._topics_by_principal) <= rules.MOST_PRINCIPALS
+    assert len(rules._known) <= rules.MAX_KNOWN_TOPICS
+    assert len(rules._topics_by_principal) <= rules.MAX_PRINCIPALS
     assert max(len(topic or "") for topic, _ in rules._known) <= 249
 
 
@@ -171,13 +171,13 @@ def test_counts_by_topic_principal_rule_and_outcome() -> None:
     start = Clock.ms + 1
     assert (found.mode, found.since_ms, found.judged) == ("observe", start, 70)
     assert dict(found.rows) == {
-        RowKey("orders", "User:alice", "crc-mismatch", False): Row(
+        RowKey("orders", "User:alice", "crc-mismatch", False): ObservedRow(
             5, start + 1, start + 2, "127.0.0.1:1", None, 7, "CORRUPT_MESSAGE", "second"
         ),
-        RowKey("orders", "User:alice", "crc-mismatch", True): Row(
+        RowKey("orders", "User:alice", "crc-mismatch", True): ObservedRow(
             1, start + 3, start + 3, "127.0.0.1:1", "c", 0, "CORRUPT_MESSAGE", "why"
         ),
-        RowKey("orders", "User:alice", "batch-too-large", False): Row(
+        RowKey("orders", "User:alice", "batch-too-large", False): ObservedRow(
             1, start + 4, start + 4, "127.0.0.1:1", "c", 0, "CORRUPT_MESSAGE", "why"
         ),
     }
@@ -414,7 +414,7 @@ def test_the_longest_file_that_is_written_can_be_read() -> None:
     text = "\U0001f600" * 1_000
     counts(Refused(topic="t" * 249, principal=text, client=text, client_id=text, reason=text))
     (length,) = (len(piece) for piece in list(_pieces(counts.snapshot()))[1:-1])
-    assert length * 1.2 * ObservedCounts.MOST < _MOST_BYTES
+    assert length * 1.2 * ObservedCounts.MAX_ROWS < _MAX_FILE_BYTES
 
 
 async def _until(what: object) -> None:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from batchval.proxy.kit.open_files import (
-    MOST,
+    MAX_DESCRIPTORS,
     SpareFiles,
     connections_allowed,
     raise_limit,
@@ -47,9 +47,9 @@ def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch: pytest.MonkeyPatc
     assert (raise_limit(), limits) == (4096, [4096, 4096])
     assert (raise_limit(), limits) == (4096, [4096, 4096])
     limits[:] = [1024, 1 << 30]
-    assert (raise_limit(), limits) == (MOST, [MOST, 1 << 30])
+    assert (raise_limit(), limits) == (MAX_DESCRIPTORS, [MAX_DESCRIPTORS, 1 << 30])
     limits[:] = [1024, resource.RLIM_INFINITY]
-    assert raise_limit() == MOST
+    assert raise_limit() == MAX_DESCRIPTORS
     limits[:] = [1024, 4096]
 
     def refuse(*_: object) -> None:

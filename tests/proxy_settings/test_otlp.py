@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.settings.config import Otlp
 from batchval.proxy.settings.loading import ConfigError, drafted, settings_from, shown
 from batchval.proxy.watch.durations import BOUNDS_S
@@ -79,7 +79,7 @@ def values(otlp: dict[str, Any], upstream: str = "127.0.0.1:1") -> dict[str, Any
 async def test_a_collector_gets_all_metrics(collector: Collector) -> None:
     with ScriptedBroker() as broker:
         otlp = {"endpoint": collector.url, "headers": {"authorization": "Bearer x"}}
-        gate = RunningGate(settings_from(values(otlp, broker.address)), version="1.2")
+        gate = Gate(settings_from(values(otlp, broker.address)), version="1.2")
         await gate.start()
         reader, writer = await asyncio.open_connection(*gate.addresses["default"])
         for n in range(3):
@@ -120,7 +120,7 @@ async def test_failures_are_counted_and_logged_once(
 ) -> None:
     caplog.set_level(logging.INFO)
     collector.status = 400
-    gate = RunningGate(settings_from(values({"endpoint": collector.url})))
+    gate = Gate(settings_from(values({"endpoint": collector.url})))
     await gate.start()
     otlp = gate.otlp
     assert otlp is not None
@@ -166,7 +166,7 @@ async def test_a_collector_that_does_not_answer_holds_nothing_up() -> None:
     # Neither the loop nor the end of the gate.
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
         port = silent.getsockname()[1]
-        gate = RunningGate(settings_from(values({"endpoint": f"http://127.0.0.1:{port}"})))
+        gate = Gate(settings_from(values({"endpoint": f"http://127.0.0.1:{port}"})))
         await gate.start()
         await asyncio.sleep(1.2)
         loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ async def test_a_collector_that_does_not_answer_holds_nothing_up() -> None:
 
 
 async def test_without_a_collector_the_gate_ends() -> None:
-    gate = RunningGate(settings_from(values({"endpoint": f"http://127.0.0.1:{closed_port()}"})))
+    gate = Gate(settings_from(values({"endpoint": f"http://127.0.0.1:{closed_port()}"})))
     await gate.start()
     await gate.stop(0)
     assert gate.otlp is not None
@@ -239,7 +239,7 @@ def test_headers_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="NO_SUCH_TOKEN"):
-        RunningGate(settings_from(missing))
+        Gate(settings_from(missing))
 
 
 async def test_a_reload_takes_the_token_that_a_file_holds_now(
@@ -275,4 +275,4 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ConfigError, match=r"metrics.otlp: .* needs opentelemetry.sdk.*batchval\[otel\]"
     ):
-        RunningGate(settings_from(values({"endpoint": "http://a"})))
+        Gate(settings_from(values({"endpoint": "http://a"})))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError, drafted, settings_from
@@ -90,7 +90,7 @@ def test_the_directory_is_checked(tmp_path: Path) -> None:
 async def test_a_gate_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "q"
     with ScriptedBroker() as broker:
-        gate = RunningGate(
+        gate = Gate(
             settings_from(values(quarantine=str(folder), upstream={"bootstrap": broker.address})),
             version="9.9.9",
         )
@@ -121,6 +121,6 @@ async def test_a_gate_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_gate_without_it_has_no_such_metrics() -> None:
-    gate = RunningGate(settings_from(values()))
+    gate = Gate(settings_from(values()))
     assert "quarantine" not in gate.metrics.page()().decode()
     assert gate.quarantine is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.produce.policies import UNBOUNDED
 from batchval.proxy.produce.record_parts import RecordParts
@@ -17,7 +17,7 @@ from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, 
 from batchval.proxy.settings.record_settings import RecordRulesRule
 from batchval.record_rules import RecordRules, SchemaIds
 
-LEAST: dict[str, Any] = {
+MINIMAL_SETTINGS: dict[str, Any] = {
     "listeners": [{"address": "127.0.0.1:0"}],
     "upstream": {"bootstrap": "127.0.0.1:2"},
 }
@@ -33,7 +33,7 @@ BY_REGISTRY = {"schema_id": {"registry": "default"}}
 
 
 def policies(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return LEAST | {"topics": {"policies": list(rules)}} | more
+    return MINIMAL_SETTINGS | {"topics": {"policies": list(rules)}} | more
 
 
 def ruled(record_rules: Any, **more: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_rules_become_policies() -> None:
         },
         schema_registries=[REGISTRY],
     )
-    topics = RunningGate(settings_from(values)).parts.topics
+    topics = Gate(settings_from(values)).parts.topics
     assert topics.of("both") == TopicPolicy(
         max_message_bytes=10, record_rules=RecordRules(max_key_bytes=1)
     )
@@ -80,7 +80,7 @@ def test_the_clusters_configuration_is_combined_with_record_rules() -> None:
         {"match": "own", "max.message.bytes": 10, "record_rules": {"max_key_bytes": 2}},
     )
     values = values | {"upstream": {"bootstrap": "127.0.0.1:2", "admin": {"mechanism": "NONE"}}}
-    gate = RunningGate(settings_from(values))
+    gate = Gate(settings_from(values))
     topics = gate.parts.topics
     assert topics.of("ruled").max_message_bytes == UNBOUNDED.max_message_bytes
     assert gate.cluster_topics is not None
@@ -158,16 +158,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         f"{AT}.schema_id.subject: must be a subject of at most 500 characters",
     ),
     (
-        LEAST | {"schema_registries": [REGISTRY]},
+        MINIMAL_SETTINGS | {"schema_registries": [REGISTRY]},
         "schema_registries[0]: has no effect: no record rule names the registry",
     ),
-    (LEAST | {"schema_registries": [{}]}, "schema_registries[0].url: is missing"),
+    (MINIMAL_SETTINGS | {"schema_registries": [{}]}, "schema_registries[0].url: is missing"),
     (
-        LEAST | {"schema_registries": [{"url": "ftp://a"}]},
+        MINIMAL_SETTINGS | {"schema_registries": [{"url": "ftp://a"}]},
         "schema_registries[0].url: expected http://HOST:PORT or",
     ),
     (
-        LEAST | {"schema_registries": [{"url": "https://user:pl4nted@a"}]},
+        MINIMAL_SETTINGS | {"schema_registries": [{"url": "https://user:pl4nted@a"}]},
         "schema_registries[0].url: it holds credentials: set username and password instead",
     ),
     (
@@ -190,7 +190,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "schema_registries[1].name: schema_registries 0 and 1 have the same name, default: give",
     ),
     (
-        LEAST | {"custom_rules": {"budget_ms": 1}},
+        MINIMAL_SETTINGS | {"custom_rules": {"budget_ms": 1}},
         "custom_rules.budget_ms: has no effect: no topic has custom rules",
     ),
     (

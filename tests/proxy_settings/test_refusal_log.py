@@ -14,8 +14,8 @@ import pytest
 from batchval.core.batches.validator import LogValidator
 from batchval.proxy.settings.config import Log
 from batchval.proxy.watch.audit_log import (
-    LONGEST_LINE,
-    MOST_AT_ONCE,
+    MAX_LINE_BYTES,
+    MAX_LINES_AT_ONCE,
     JsonFormatter,
     RefusalLog,
     TextFormatter,
@@ -96,7 +96,7 @@ def test_a_pipe_takes_the_longest_line_as_one_piece(kind: str) -> None:
     (line,) = lines(
         kind, Refused(client_id=LONG, topic=LONG, reason=LONG, principal=LONG, partition=7)
     )
-    assert 1_000 < len(line) < LONGEST_LINE
+    assert 1_000 < len(line) < MAX_LINE_BYTES
     assert all(
         word in line for word in ("refused", "127.0.0.1:1", "crc-mismatch", "CORRUPT_MESSAGE")
     )
@@ -112,7 +112,7 @@ def test_a_pipe_takes_the_longest_line_as_one_piece(kind: str) -> None:
 @pytest.mark.parametrize("message", ["x" * 10_000, "é" * 10_000, "\udc80" * 10_000, "\0" * 10_000])
 def test_a_long_message_is_shortened(formatter: logging.Formatter, message: str) -> None:
     line = formatter.format(logging.makeLogRecord({"msg": message, "facts": {"count": 1}}))
-    assert 1_000 < len(encoded(line)) <= LONGEST_LINE
+    assert 1_000 < len(encoded(line)) <= MAX_LINE_BYTES
     assert "count" in line
 
 
@@ -160,7 +160,7 @@ def test_few_lines_come_at_once() -> None:
         log(Refused(partition=1))
         clock.now += 0.0001
     # 2 more in that time, each after a count of those left out
-    assert len(stream.getvalue().splitlines()) == MOST_AT_ONCE + 2 * 2
+    assert len(stream.getvalue().splitlines()) == MAX_LINES_AT_ONCE + 2 * 2
     for _ in range(97):
         clock.now += 0.01
         log(Refused())

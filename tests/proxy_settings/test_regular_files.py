@@ -13,7 +13,7 @@ from batchval import named_files
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
 from batchval.proxy.settings.loading import ConfigError, settings_from
-from batchval.proxy.settings.values import MOST_BYTES, Secret
+from batchval.proxy.settings.values import MAX_SECRET_BYTES, Secret
 
 IRREGULAR: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
@@ -56,10 +56,10 @@ def test_a_file_that_becomes_irregular_while_it_is_opened(
 
 
 def test_a_secret_has_so_many_bytes(tmp_path: Path) -> None:
-    (tmp_path / "word").write_text("x" * MOST_BYTES)
-    assert len(Secret(file=tmp_path / "word").reveal()) == MOST_BYTES
-    (tmp_path / "word").write_text("x" * MOST_BYTES + "\n")
-    with pytest.raises(ValueError, match=f"is longer than {MOST_BYTES} bytes"):
+    (tmp_path / "word").write_text("x" * MAX_SECRET_BYTES)
+    assert len(Secret(file=tmp_path / "word").reveal()) == MAX_SECRET_BYTES
+    (tmp_path / "word").write_text("x" * MAX_SECRET_BYTES + "\n")
+    with pytest.raises(ValueError, match=f"is longer than {MAX_SECRET_BYTES} bytes"):
         Secret(file=tmp_path / "word").reveal()
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from batchval.proxy.cluster.listening_sockets import ListeningSockets, Port
-from batchval.proxy.cluster.state_file import State
+from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.life import succession
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import settings_from
@@ -38,12 +38,12 @@ def settings(port: int) -> Settings:
 class Offered:
     """The new gate's view of the old one, whose end a test decides."""
 
-    def __init__(self, gate: RunningGate) -> None:
+    def __init__(self, gate: Gate) -> None:
         offer = gate.succession.offer()
         self.sockets = {
             key: socket.socket(fileno=os.dup(one.fileno())) for key, one in offer.sockets.items()
         }
-        self.state = State.decode(offer.state.encode())
+        self.state = StoredCluster.decode(offer.state.encode())
         self.pid, self.unready = 1, None
         self.over = asyncio.Event()
 
@@ -51,21 +51,21 @@ class Offered:
         await self.over.wait()
 
 
-async def pair(port: int) -> tuple[RunningGate, RunningGate, Offered]:
+async def pair(port: int) -> tuple[Gate, Gate, Offered]:
     """Return a gate, the one that prepares to take it over, and what that one has of it."""
-    old = RunningGate(settings(port))
+    old = Gate(settings(port))
     await old.start()
     offered = Offered(old)
-    new = RunningGate(settings(port), predecessor=cast(TakeOver, offered))
+    new = Gate(settings(port), predecessor=cast(TakeOver, offered))
     await new.start()
     return old, new, offered
 
 
-def broker(gate: RunningGate) -> Any:
+def broker(gate: Gate) -> Any:
     return gate.proxies["default"].cluster.brokers[NEW]
 
 
-def learn(gate: RunningGate) -> None:
+def learn(gate: Gate) -> None:
     gate.discovery.learn(NEW, LOOPBACK, 2)
 
 
@@ -115,7 +115,7 @@ async def test_a_port_of_another_program_is_not_awaited_for_ever(
     monkeypatch.setattr(succession, "FREE_S", 0.0)
     port = free_ports(10)
     with socket.create_server((LOOPBACK, port + 1 + NEW)):
-        old = RunningGate(settings(port))
+        old = Gate(settings(port))
         await old.start()
         old.succession.offer()
         learn(old)
@@ -140,7 +140,7 @@ async def test_a_gate_that_ends_binds_nothing_later() -> None:
 async def test_a_broker_that_moves_is_named_at_its_new_port() -> None:
     # A worker opens a port that its parent awaits, and the parent may get another one.
     port = free_ports(10)
-    gate = RunningGate(settings(port))
+    gate = Gate(settings(port))
     await gate.start()
     learn(gate)
     cluster, before = gate.proxies["default"].cluster, broker(gate).port

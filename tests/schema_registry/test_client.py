@@ -13,7 +13,7 @@ import pytest
 
 from batchval.errors import ArgumentValueError
 from batchval.schema_registry import RegistryClient, RegistryError, registry_client
-from batchval.schema_registry.registry_client import LARGEST_ANSWER, MOST_READ, split_url
+from batchval.schema_registry.registry_client import MAX_ANSWER_BYTES, MAX_READ_BYTES, split_url
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.authorities import Authority
 
@@ -65,7 +65,10 @@ def test_credentials_are_sent_and_never_shown(registry: ScriptedRegistry) -> Non
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000, "header line"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n[", "IncompleteRead"),
         (CHUNKED + b"-2\r\n[]", "must be non-negative"),
-        (CHUNKED + b"-1\r\n" + b" " * (MOST_READ + 1), f"more than {MOST_READ} bytes came"),
+        (
+            CHUNKED + b"-1\r\n" + b" " * (MAX_READ_BYTES + 1),
+            f"more than {MAX_READ_BYTES} bytes came",
+        ),
         (answer(200, b"<html>"), "the answer is not JSON"),
         (answer(200, b"[" * 100_000), "the answer is not JSON"),
         (answer(200, b"9" * 10_000), "the answer is not JSON"),
@@ -75,8 +78,8 @@ def test_credentials_are_sent_and_never_shown(registry: ScriptedRegistry) -> Non
         (answer(200, b"[1]"), "expected a list of subjects and versions"),
         (answer(200, b'[{"subject": 1}]'), "expected a list of subjects and versions"),
         (
-            answer(200, b" " * (LARGEST_ANSWER + 1)),
-            f"the answer is longer than {LARGEST_ANSWER} bytes",
+            answer(200, b" " * (MAX_ANSWER_BYTES + 1)),
+            f"the answer is longer than {MAX_ANSWER_BYTES} bytes",
         ),
         (answer(302, b"", "Location: http://127.0.0.1:1/"), "HTTP 302"),
         (answer(404, b"nothing here"), "HTTP 404"),

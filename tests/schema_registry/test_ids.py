@@ -16,7 +16,7 @@ from batchval.schema_registry import (
     SubjectIds,
     ids,
 )
-from batchval.schema_registry.registry_client import LARGEST_ANSWER
+from batchval.schema_registry.registry_client import MAX_ANSWER_BYTES
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.proxy import eventually
 
@@ -162,7 +162,7 @@ def test_an_id_that_is_found_while_versions_are_read_stays(
 def test_memory_is_bounded(
     registry: ScriptedRegistry, subjects: SubjectIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("MOST_SUBJECTS", "MOST_ABSENT", "MOST_QUESTIONS"):
+    for name in ("MAX_SUBJECTS", "MAX_ABSENT_IDS", "MAX_QUESTIONS"):
         monkeypatch.setattr(ids, name, 5)
     for n in range(20):
         subjects.ids(f"subject-{n}")
@@ -178,7 +178,7 @@ def test_memory_is_bounded(
 
 
 FORBIDDEN = answer(403, b'{"error_code": 40301, "message": "User may not read this subject"}')
-TOO_LONG = answer(200, b" " * (LARGEST_ANSWER + 1))
+TOO_LONG = answer(200, b" " * (MAX_ANSWER_BYTES + 1))
 
 
 @pytest.mark.parametrize("unusable", [FORBIDDEN, TOO_LONG], ids=["forbidden", "too long"])
@@ -227,8 +227,8 @@ def test_subjects_are_read_however_many_of_them_are_forbidden(registry: Scripted
 def test_strangers_push_no_subject_out_and_are_read_once(
     registry: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ids, "MOST_SUBJECTS", 20)
-    monkeypatch.setattr(ids, "MOST_PASSED", 3)
+    monkeypatch.setattr(ids, "MAX_SUBJECTS", 20)
+    monkeypatch.setattr(ids, "MAX_PASSED_SUBJECTS", 3)
     subjects = SubjectIds(RegistryClient(registry.url), refresh_s=0.05)
     for name in ("s", "other"):
         subjects.ids(name)
@@ -265,7 +265,7 @@ def test_questions_are_bounded_in_a_second(subjects: SubjectIds, now: list[float
     assert answered(300) == 0
     now[0] += 1e6
     assert answered(400) == 5
-    assert subjects._rate._left == ids.MOST_AT_ONCE - 5
+    assert subjects._rate._left == ids.MAX_AT_ONCE - 5
     assert not subjects.is_down
 
 

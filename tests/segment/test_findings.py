@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from batchval.rules import Rule
-from batchval.segment.findings import MOST, Finding, Found, FoundList, Level, fold
+from batchval.segment.findings import MAX_FINDINGS_PER_RULE, Finding, Found, FoundList, Level, fold
 from tests.segment.test_check import check, series, starts, write
 
 PARTS = series(12)
@@ -73,7 +73,7 @@ def test_a_note_becomes_a_finding_by_what_follows() -> None:
 @pytest.mark.parametrize("cuts", range(5))
 def test_counts_do_not_depend_on_cuts(cuts: int) -> None:
     chance = random.Random(cuts)
-    rules = [chance.choice((Rule.CRC_MISMATCH, Rule.S5)) for _ in range(3 * MOST)]
+    rules = [chance.choice((Rule.CRC_MISMATCH, Rule.S5)) for _ in range(3 * MAX_FINDINGS_PER_RULE)]
     all_of_them = [Found(i, i, rule, str(i)) for i, rule in enumerate(rules)]
     whole = FoundList()
     whole.add(*all_of_them)
@@ -86,4 +86,4 @@ def test_counts_do_not_depend_on_cuts(cuts: int) -> None:
     assert list(joined) == list(whole)
     assert sum(1 + one.follows for one in whole) == len(rules)
     for rule in set(rules):
-        assert sum(one.rule is rule for one in whole) == MOST
+        assert sum(one.rule is rule for one in whole) == MAX_FINDINGS_PER_RULE

@@ -11,7 +11,7 @@ import pytest
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.trust import TrustCounts, checked_rate, highest_share, sample_key
-from batchval.types import LARGEST_SEED
+from batchval.types import MAX_SEED
 
 LABEL = "with 95 % confidence at most"
 
@@ -138,10 +138,10 @@ def test_options_that_are_refused() -> None:
         Options(seed=3)
     with pytest.raises(BatchvalError, match="cannot be combined with mode kafka"):
         Options(trust_claims=0.5, mode="kafka")
-    for seed in (-1, LARGEST_SEED + 1, "3", True):
+    for seed in (-1, MAX_SEED + 1, "3", True):
         with pytest.raises(
             BatchvalError,
-            match=f"invalid seed {seed!r}: expected a whole number from 0 to {LARGEST_SEED}",
+            match=f"invalid seed {seed!r}: expected a whole number from 0 to {MAX_SEED}",
         ):
             Options(trust_claims=0.5, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(BatchvalError, match="invalid rate 2"):

@@ -155,8 +155,8 @@ async def serve(settings: dict[str, Any]) -> None:
 
     from batchval.policy import ClaimsPolicy, TopicPolicy
     from batchval.protocol.frames import poison_released
-    from batchval.proxy.life.server import Proxy
-    from batchval.proxy.settings.options import Limits, ProxyOptions, TopicPolicies
+    from batchval.proxy.life.server import ListenerServer
+    from batchval.proxy.settings.options import ProxyOptions, RuntimeLimits, TopicPolicies
 
     upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]
     policies = {
@@ -168,13 +168,13 @@ async def serve(settings: dict[str, Any]) -> None:
         topics=TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1), policies),
         claims_in=ClaimsPolicy.parse(settings["claims_in"]),
         claims_out=settings["claims_out"],
-        limits=Limits(**settings["limits"]),
+        limits=RuntimeLimits(**settings["limits"]),
         bridge=frozenset(settings["bridge"]),
     )
     poison_released(settings["poison"])
     if settings["congestion"]:
         set_congestion(settings["congestion"])
-    proxy = Proxy(options)
+    proxy = ListenerServer(options)
     for _ in range(100):  # what was killed a moment ago may still hold the port
         try:
             await proxy.start()

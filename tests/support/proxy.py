@@ -19,8 +19,14 @@ import uvloop
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
-from batchval.proxy.life.server import Proxy
-from batchval.proxy.settings.options import Counters, Limits, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.life.server import ListenerServer
+from batchval.proxy.settings.options import (
+    Counters,
+    ProxyOptions,
+    Refusal,
+    RuntimeLimits,
+    TopicPolicies,
+)
 from batchval.proxy.watch.traffic import TrafficTable
 
 LOOPBACK = "127.0.0.1"
@@ -37,7 +43,7 @@ class RunningProxy:
     def __init__(
         self,
         *upstream: str,
-        limits: Limits | None = None,
+        limits: RuntimeLimits | None = None,
         policies: TopicPolicies | None = None,
         **options: Any,
     ) -> None:
@@ -49,12 +55,12 @@ class RunningProxy:
         options.setdefault("listen", (LOOPBACK, 0))
         self.options = ProxyOptions(
             upstream=addresses,
-            limits=limits or Limits(),
+            limits=limits or RuntimeLimits(),
             topics=policies or TopicPolicies(),
             on_refusal=self.refusals.append,
             **options,
         )
-        self.proxy = Proxy(self.options, self.counters)
+        self.proxy = ListenerServer(self.options, self.counters)
         self.loop = uvloop.new_event_loop()
         self.thread = threading.Thread(target=self._run, daemon=True)
 

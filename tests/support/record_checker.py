@@ -32,7 +32,7 @@ __all__ = [
 
 _HEAD = struct.Struct(">HIQ")
 _DIGEST = 8
-MOST_NAMED = 5  # of a kind
+MAX_NAMED = 5  # of a kind
 
 
 class Acked(NamedTuple):
@@ -78,7 +78,7 @@ class Findings:
     def add(self, kind: str, what: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         named = self.named.setdefault(kind, [])
-        if len(named) < MOST_NAMED:
+        if len(named) < MAX_NAMED:
             named.append(what)
 
     def __bool__(self) -> bool:

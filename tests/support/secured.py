@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Self, cast
 
 from batchval.proxy.settings.config import ListenerTls
-from batchval.proxy.tls.handshakes import HandshakeError, Handshakes, Look
+from batchval.proxy.tls.handshakes import ClientHelloCallback, HandshakeError, Handshakes
 from batchval.proxy.tls.tls import identity_of, listener_context
 
 
@@ -39,7 +39,7 @@ class SecuredServer:
         context: Callable[[], ssl.SSLContext],
         answer: Callable[[ssl.SSLObject], str | None] = identity_of,
         timeout_s: float = 10.0,
-        look: Look = None,
+        look: ClientHelloCallback = None,
     ) -> None:
         self.context = context
         self.answer = answer

@@ -12,9 +12,9 @@ from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from batchval.record_rules import (
     KEY_SCHEMA_ID_HEADER,
-    MOST_HEADER_NAME_BYTES,
-    MOST_HEADER_NAMES,
-    MOST_SCHEMA_IDS,
+    MAX_HEADER_NAME_BYTES,
+    MAX_HEADER_NAMES,
+    MAX_SCHEMA_IDS,
     VALUE_SCHEMA_ID_HEADER,
     RecordRules,
     SchemaIds,
@@ -169,7 +169,7 @@ WRONG: list[tuple[dict[Any, Any], str]] = [
         "schema_id has two entries for the header '__value_schema_id'",
     ),
     (
-        {"schema_id": [{"place": "header", "header": str(n)} for n in range(MOST_SCHEMA_IDS + 1)]},
+        {"schema_id": [{"place": "header", "header": str(n)} for n in range(MAX_SCHEMA_IDS + 1)]},
         "schema_id has 9 entries: at most 8 are allowed",
     ),
     (
@@ -207,7 +207,7 @@ WRONG: list[tuple[dict[Any, Any], str]] = [
         "header 'a' is both required and forbidden",
     ),
     (
-        {"forbidden_headers": [str(n) for n in range(MOST_HEADER_NAMES + 1)]},
+        {"forbidden_headers": [str(n) for n in range(MAX_HEADER_NAMES + 1)]},
         "forbidden_headers has 65 names: at most 64 are allowed",
     ),
     ({"tombstones": "deny"}, "tombstones must be one of allow, refuse, not 'deny'"),
@@ -244,10 +244,10 @@ def test_the_class_takes_values_that_cannot_change(values: dict[str, Any]) -> No
 
 
 def test_names_and_numbers_at_their_limits() -> None:
-    longest = "n" * MOST_HEADER_NAME_BYTES
+    longest = "n" * MAX_HEADER_NAME_BYTES
     RecordRules(
         schema_id=SchemaIds(ids=frozenset({0, 2**31 - 1})),
-        required_headers=(longest, *map(str, range(MOST_HEADER_NAMES - 1))),
+        required_headers=(longest, *map(str, range(MAX_HEADER_NAMES - 1))),
         max_headers=2**31 - 1,
         max_key_bytes=0,
     )

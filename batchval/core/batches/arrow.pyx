@@ -41,7 +41,7 @@ cdef enum:
     WINDOW_BITS = 30
 
 cdef int64_t WINDOW = <int64_t>1 << WINDOW_BITS
-cdef int64_t LONGEST = (<int64_t>1 << 31) - 1  # of a value
+cdef int64_t MAX_VALUE_BYTES = (<int64_t>1 << 31) - 1  # of a value
 
 # numpy's kind and width: Arrow's format
 _FORMATS = {"i1": b"c", "u1": b"C", "i2": b"s", "u2": b"S", "i4": b"i", "u4": b"I", "i8": b"l",
@@ -486,7 +486,7 @@ cdef Py_ssize_t put_views(uint8_t *view, Py_ssize_t count, const int64_t *positi
 cdef list windows(data, int64_t size):
     """Return the data buffers of one object: windows of it that start each 2**30 bytes."""
     memory = memoryview(data).cast("B")
-    return [memory[start:start + WINDOW + LONGEST] for start in range(0, size, WINDOW)]
+    return [memory[start:start + WINDOW + MAX_VALUE_BYTES] for start in range(0, size, WINDOW)]
 
 
 cdef ArrowColumn views_of(Py_ssize_t count, const int64_t *position, const int32_t *length,
@@ -553,9 +553,10 @@ def binary_views(data, position, length):
                 " each")
     if count == 0:
         return views_of(0, NULL, NULL, NULL, [data])
-    if numpy.max(wide) > LONGEST:
-        raise BatchvalError(f"a length of {numpy.max(wide)} bytes: expected at most {LONGEST}")
-    lengths = numpy.clip(wide, NULL_VALUE - 1, LONGEST).astype("<i4")
+    if numpy.max(wide) > MAX_VALUE_BYTES:
+        raise BatchvalError(
+            f"a length of {numpy.max(wide)} bytes: expected at most {MAX_VALUE_BYTES}")
+    lengths = numpy.clip(wide, NULL_VALUE - 1, MAX_VALUE_BYTES).astype("<i4")
     return views_of(count, &positions[0], &lengths[0], NULL, [data])
 
 

@@ -8,7 +8,8 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64
 
 from batchval.core.format cimport reasons
 from batchval.core.stages.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer,
+    MAX_DECOMPRESSED_LIMIT, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, position_in,
+    take_buffer,
     whole_number,
 )
 from batchval.core.format.bytes cimport be32, be64
@@ -389,7 +390,8 @@ cdef class RecordBatch:
         """
         cdef Entry entry = self.entry
         cdef uint64_t limit = whole_number(
-                "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
+                "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_DECOMPRESSED_LIMIT,
+                "bytes")
         cdef bytes own = self.private_copy()
         if self.entry.magic >= 2:
             return self.default_records(limit, own)

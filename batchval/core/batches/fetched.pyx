@@ -16,7 +16,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 
 from batchval.core.format cimport reasons
 from batchval.core.stages.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_FETCHED, take_buffer, whole_number,
+    MAX_DECOMPRESSED_LIMIT, NOGIL_FETCHED, take_buffer, whole_number,
 )
 from batchval.core.format.bytes cimport be64, span
 from batchval.core.codecs.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
@@ -349,7 +349,7 @@ def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=F
     cdef bint walk = decode == "records"
     cdef int64_t wanted = whole_number("fetch_offset", fetch_offset, INT64_MIN, INT64_MAX)
     cdef uint64_t limit = whole_number(
-            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_DECOMPRESSED_LIMIT, "bytes")
     cdef int stopped
     if not walk and decode != "headers":
         raise BatchvalError(f"decode must be records or headers, not {decode!r}")

@@ -22,7 +22,8 @@ from collections import namedtuple
 
 from batchval.core.format cimport reasons
 from batchval.core.stages.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, position_in, private_bytes, take_buffer, whole_number,
+    MAX_DECOMPRESSED_LIMIT, NOGIL_UNCOMPRESSED, position_in, private_bytes, take_buffer,
+    whole_number,
 )
 from batchval.core.batches.arrow cimport ArrowColumn, views_of
 from batchval.core.batches.block cimport ColumnBlock, Layout
@@ -44,7 +45,7 @@ from batchval.core.records.legacy cimport (
     open_legacy_records,
 )
 from batchval.core.records.records cimport (
-    BUFFER_PARSER, PLAIN_LEAST, PLAIN_TAIL, WALKED, Checks, Facts, clear_facts, structure_alone,
+    BUFFER_PARSER, PLAIN_MIN_BYTES, PLAIN_TAIL, WALKED, Checks, Facts, clear_facts, structure_alone,
     walk,
 )
 from batchval.core.codecs.scratch cimport Scratch, begin_work, borrow, end_work, give_back
@@ -63,12 +64,12 @@ cdef Layout LAYOUT = Layout((
 
 cdef enum:
     COLUMNS = 8
-    RECORD_LEAST = 7  # bytes of the smallest record of magic 2
-    ROWS_AT_LEAST = 16
+    RECORD_MIN_BYTES = 7  # bytes of the smallest record of magic 2
+    MIN_ROWS = 16
 
 cdef enum:  # how the reading of one batch ends
     TAKEN
-    REFUSED  # Walk.facts has the reason
+    REFUSED  # ColumnsWalk.facts has the reason
     WRONG_CHECKSUM
     UNKNOWN_CODEC
     BROKEN_MESSAGE  # a key or value of magic 0 or 1 runs past the end of its message
@@ -326,7 +327,7 @@ cdef class RecordColumns(ColumnBlock):
 
 # ---- one call ------------------------------------------------------------------------------------
 
-cdef struct Walk:
+cdef struct ColumnsWalk:
     const uint8_t *start  # of the bytes that positions count in, where they are not copied
     bint copies
     bint check_crcs
@@ -358,7 +359,7 @@ cdef int32_t fill_plain(const uint8_t *at, const uint8_t *end, const BatchHeader
     if h.attributes & LOG_APPEND_TIME_BIT:
         mask = 0
         base = h.max_timestamp
-    while i < count and span(at, end) >= PLAIN_LEAST:
+    while i < count and span(at, end) >= PLAIN_MIN_BYTES:
         p = short_varint(at, &length)
         if p is NULL or length & 1:
             return i
@@ -401,7 +402,7 @@ cdef int32_t fill_plain(const uint8_t *at, const uint8_t *end, const BatchHeader
     return i if at == end else 0
 
 
-cdef void fill_even(const Walk *w, RecordRuns *runs, size_t row, size_t count,
+cdef void fill_even(const ColumnsWalk *w, RecordRuns *runs, size_t row, size_t count,
         int64_t offset) noexcept nogil:
     """Fill what follows from the place of ``count`` plain records."""
     cdef size_t i
@@ -416,7 +417,7 @@ cdef void fill_even(const Walk *w, RecordRuns *runs, size_t row, size_t count,
         headers[i] = 0
 
 
-cdef int fill_any(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t n,
+cdef int fill_any(ColumnsWalk *w, RecordColumns columns, const uint8_t *p, uint64_t n,
         const BatchHeader *h, int64_t shift) noexcept nogil:
     """Walk the records p[0:n] of a batch as a reader of uncompressed records does; fill rows."""
     cdef Stream s
@@ -450,10 +451,10 @@ cdef int fill_any(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t n,
     return TAKEN
 
 
-cdef int fill_records(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t n,
+cdef int fill_records(ColumnsWalk *w, RecordColumns columns, const uint8_t *p, uint64_t n,
         const BatchHeader *h, int64_t shift) noexcept nogil:
     """Fill the rows of the uncompressed records p[0:n]."""
-    cdef uint64_t most = n // RECORD_LEAST
+    cdef uint64_t most = n // RECORD_MIN_BYTES
     if h.records_count > 0:
         if most > <uint64_t>h.records_count:
             most = h.records_count
@@ -467,7 +468,7 @@ cdef int fill_records(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t
     return fill_any(w, columns, p, n, h, shift)
 
 
-cdef int take_default(Walk *w, RecordColumns columns, Content content,
+cdef int take_default(ColumnsWalk *w, RecordColumns columns, Content content,
         const Entry *b) noexcept nogil:
     """Fill the rows of a batch of magic 2 or 3."""
     cdef Stream s
@@ -505,7 +506,7 @@ cdef int take_default(Walk *w, RecordColumns columns, Content content,
     return fill_records(w, columns, p, n, &h, -<int64_t>start)
 
 
-cdef int take_messages(Walk *w, RecordColumns columns, Content content,
+cdef int take_messages(ColumnsWalk *w, RecordColumns columns, Content content,
         const Entry *b) noexcept nogil:
     """Fill the rows of a message of magic 0 or 1, or of those in a wrapper."""
     cdef LegacyRecords m
@@ -545,7 +546,7 @@ cdef int take_messages(Walk *w, RecordColumns columns, Content content,
             w.facts.record = index
             return BROKEN_MESSAGE
         row = columns.count
-        if row == columns.capacity and not columns.reserve(row + ROWS_AT_LEAST):
+        if row == columns.capacity and not columns.reserve(row + MIN_ROWS):
             return NO_SPACE
         columns.runs.offset[row] = message.offset
         columns.runs.timestamp[row] = message.timestamp
@@ -585,7 +586,8 @@ cdef bint any_compressed(const uint8_t *p, uint64_t n) noexcept nogil:
     return False
 
 
-cdef int take_batches(Walk *w, RecordColumns columns, Content content, const uint8_t *p, uint64_t n,
+cdef int take_batches(ColumnsWalk *w, RecordColumns columns, Content content, const uint8_t *p,
+        uint64_t n,
         Entry *b, uint64_t *end) noexcept nogil:
     """Fill the rows of every batch. ``end``: where the walk stopped, at ``b`` if not TAKEN."""
     cdef uint64_t at = 0
@@ -605,7 +607,7 @@ cdef int take_batches(Walk *w, RecordColumns columns, Content content, const uin
     return answer
 
 
-cdef object problem(int answer, const Walk *w, const Entry *b, int64_t position, limit):
+cdef object problem(int answer, const ColumnsWalk *w, const Entry *b, int64_t position, limit):
     """Return the exception for an answer that is not TAKEN."""
     where = f"batch {w.batch} at position {position}"
     if answer == NO_SPACE:
@@ -635,7 +637,7 @@ def record_columns(buffer, position=0, *, bint check_crcs=True,
     ``check_crcs`` is False, or that exceeds the limit. BatchvalError for wrong arguments.
     """
     cdef Py_buffer view
-    cdef Walk w
+    cdef ColumnsWalk w
     cdef Entry b
     cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
     cdef Content content = None
@@ -644,7 +646,7 @@ def record_columns(buffer, position=0, *, bint check_crcs=True,
     cdef Py_ssize_t start
     cdef int answer
     limit = whole_number(
-            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_DECOMPRESSED_LIMIT, "bytes")
     owner = private_bytes(buffer)
     take_buffer(owner, &view)
     try:

@@ -55,7 +55,7 @@ cdef str CLIENT_NAME = "CLIENT"
 # Defaults of arguments that every validator has set already (LogValidator.__init__).
 cdef object ZERO = 0, DEFAULT_PRODUCE_VERSION = 9, DEFAULT_MAGIC = 2
 
-cdef int64_t MOST_OF_A_BATCH = (1 << 62) - 1
+cdef int64_t MAX_BATCH_LIMIT = (1 << 62) - 1
 cdef str ONE_A_PARTITION = "a TopicPolicy, or one for each partition"
 
 # Ends of a segment's stretch before the end of its buffer: rule, reason, code.
@@ -228,7 +228,7 @@ cdef class LogValidator:
             max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
         if max_decompressed_bytes is not None:
             max_decompressed_bytes = whole_number(
-                    "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_OF_A_BATCH, "bytes")
+                    "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_BATCH_LIMIT, "bytes")
         row = kafka_versions.kafka_version(kafka_version)
         if policy is None:
             policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)

@@ -47,12 +47,12 @@ cdef enum:
     UNLOCK_ABOVE = 65536  # bytes to copy
 
     GZIP_WINDOW = 32768 + 262144  # history, and what one refill brings
-    GZIP_LEAST = 65536  # no refill starts with less free space
+    GZIP_MIN_REFILL = 65536  # no refill starts with less free space
 
-    SNAPPY_LARGEST_CHUNK = 512 << 20
+    SNAPPY_MAX_CHUNK = 512 << 20
     # how far beyond the limit a chunk is still unpacked, for the bytes before it
     SNAPPY_OVERSHOOT = 4 << 20
-    SNAPPY_MOST_EXPANSION = 22  # a copy element makes 64 bytes out of 3
+    SNAPPY_MAX_EXPANSION = 22  # a copy element makes 64 bytes out of 3
 
     LZ4_MAGIC = 0x184D2204
     LZ4_DICTIONARY_OR_RESERVED = 3
@@ -60,7 +60,7 @@ cdef enum:
     LZ4_CONTENT_SIZE = 8
     LZ4_BLOCK_CHECKSUM = 16
     LZ4_INDEPENDENT = 32
-    LZ4_MOST_EXPANSION = 255
+    LZ4_MAX_EXPANSION = 255
 
     ZSTD_SKIPPABLE = 0x184D2A50
     ZSTD_BLOCK_MAXIMUM = 1 << 17
@@ -70,7 +70,7 @@ cdef enum:
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
     # level 3, as Kafka's producer writes it
-    ZSTD_RING_LEAST = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512
+    ZSTD_MIN_RING = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512
 
 cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
@@ -248,10 +248,10 @@ cdef bint refill_gzip(Stream *s) noexcept nogil:
     cdef uint64_t left = s.limit - s.delivered
     cdef const uint8_t *p
     cdef int status
-    if not arena_reserve(s.scratch, at + GZIP_LEAST if s.keep else GZIP_WINDOW):
+    if not arena_reserve(s.scratch, at + GZIP_MIN_REFILL if s.keep else GZIP_WINDOW):
         return no_memory(s)
     end = s.scratch.arena_size if s.keep else GZIP_WINDOW
-    if end - at < GZIP_LEAST:
+    if end - at < GZIP_MIN_REFILL:
         memmove(s.scratch.arena, s.scratch.arena + at - INFLATE_HISTORY, INFLATE_HISTORY)
         at = INFLATE_HISTORY
     if end - at > left + 1:
@@ -310,7 +310,7 @@ cdef bint snappy_block(Stream *s, uint64_t n) noexcept nogil:
     cdef int header = 0
     cdef int64_t length = snappy_length(s.source, n, &header)
     cdef uint64_t base = s.delivered if s.keep else 0
-    if length < 0 or length > SNAPPY_MOST_EXPANSION * <int64_t>n:
+    if length < 0 or length > SNAPPY_MAX_EXPANSION * <int64_t>n:
         return damaged(s, reasons.SNAPPY_BLOCK, LOST_ABRUPTLY)
     if length > SNAPPY_OVERSHOOT and <uint64_t>length - SNAPPY_OVERSHOOT > s.limit - s.delivered:
         s.pending = LIMIT_HIT
@@ -344,7 +344,7 @@ cdef bint refill_snappy(Stream *s) noexcept nogil:
         elif be32(s.source - 8) < 1:
             return damaged(s, reasons.SNAPPY_HEADER, LOST_ABRUPTLY)
         return False
-    if size < 0 or size > SNAPPY_LARGEST_CHUNK:
+    if size < 0 or size > SNAPPY_MAX_CHUNK:
         return damaged(s, reasons.SNAPPY_CHUNK_SIZE, LOST_ABRUPTLY, size)
     if <uint64_t>size > left - 4:
         return damaged(s, reasons.SNAPPY_CUT_OFF, LOST_ABRUPTLY)
@@ -442,8 +442,8 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
     else:
         # no block makes more than 255 bytes out of one: what it may make is never more than it can
         capacity = s.state.lz4.block_maximum
-        if <uint64_t>size * LZ4_MOST_EXPANSION < capacity:
-            capacity = size * LZ4_MOST_EXPANSION
+        if <uint64_t>size * LZ4_MAX_EXPANSION < capacity:
+            capacity = size * LZ4_MAX_EXPANSION
         if not arena_reserve(s.scratch, base + capacity):
             return no_memory(s)
         if capacity > LARGE_PIECE:
@@ -623,7 +623,7 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         if 0 <= h.content_size <= ZSTD_JAVA_CHUNK:
             size = zstd_frame_size(s.source, s.source_end, &h)
             if 0 < size <= ZSTD_JAVA_SOURCE:
-                if not ring_reserve(s.scratch, ZSTD_RING_LEAST):
+                if not ring_reserve(s.scratch, ZSTD_MIN_RING):
                     return no_memory(s)
                 n = blocks.zstd_decompress_dctx(
                         s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
@@ -642,7 +642,7 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         if s.limit - s.delivered < history:
             history = s.limit - s.delivered
         reserve = history + 2 * ZSTD_BLOCK_MAXIMUM + 512
-        if not ring_reserve(s.scratch, reserve if reserve > ZSTD_RING_LEAST else ZSTD_RING_LEAST):
+        if not ring_reserve(s.scratch, reserve if reserve > ZSTD_MIN_RING else ZSTD_MIN_RING):
             return no_memory(s)
         s.state.zstd.ring_at = s.scratch.ring
         s.state.zstd.in_frame = True

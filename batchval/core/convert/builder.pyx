@@ -28,11 +28,11 @@ from batchval.compression.compressors import compress_in_one_piece
 from batchval.core.stages.arguments cimport take_buffer
 from batchval.core.format.bytes cimport be32, put_be16, put_be32, put_be64
 from batchval.core.stages.carriers cimport (
-    LARGEST_CARRIER, attach_to_payload, carrier_size, claims_size, strip_payload,
+    MAX_CARRIER_SIZE, attach_to_payload, carrier_size, claims_size, strip_payload,
 )
 from batchval.core.stages.claims cimport batch_claims_of, fields_made
 from batchval.core.stages.claims_block cimport (
-    LARGEST_MADE_BLOCK, VERSION_2, Claims, put_block, strongest_null_keys,
+    MAX_MADE_BLOCK_SIZE, VERSION_2, Claims, put_block, strongest_null_keys,
 )
 from batchval.core.format.crc32c cimport crc32c_of
 from batchval.core.records.fields cimport Record, read_record
@@ -47,7 +47,7 @@ cdef enum:
     RECORD_OVERHEAD = 36  # at most: five varints of an int32, one of an int64, the attributes
     INITIAL = 16384
 
-cdef size_t LARGEST = 0x7FFFFFFF
+cdef size_t MAX_SIZE = 0x7FFFFFFF
 
 #: The largest overhead of a record, in addition to its key, value and headers, in bytes.
 MAX_RECORD_OVERHEAD = RECORD_OVERHEAD
@@ -184,7 +184,7 @@ cdef class BatchBuilder:
         cdef size_t wanted = self.used + n
         cdef size_t there = len(self.data)
         if wanted > there:
-            if wanted > LARGEST:
+            if wanted > MAX_SIZE:
                 raise OverflowError("the batch would have more than 2 GiB")
             PyByteArray_Resize(self.data, max(wanted, min(2 * there, max(<size_t>self.limit,
                     wanted))))
@@ -218,7 +218,7 @@ cdef class BatchBuilder:
 
     cdef int put_sized(self, Record *r, const void *value, Py_ssize_t size) except -1:
         """Write a record that has only this value, as ``put`` does."""
-        if size + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
+        if size + RECORD_OVERHEAD > <Py_ssize_t>MAX_SIZE:
             raise OverflowError("the record has more than 2 GiB")
         r.value = <const uint8_t *>value
         r.value_length = <int32_t>size
@@ -256,7 +256,8 @@ cdef class BatchBuilder:
             try:
                 if self.packed is not None:  # perhaps by one of the buffers that were taken
                     raise ValueError("the batch is finished")
-                if (k.len if has_key else 0) + (v.len if has_value else 0) + len(packed) + RECORD_OVERHEAD > LARGEST:
+                if ((k.len if has_key else 0) + (v.len if has_value else 0) + len(packed)
+                        + RECORD_OVERHEAD > MAX_SIZE):
                     raise OverflowError("the record has more than 2 GiB")
                 r.timestamp = timestamp
                 r.key = <const uint8_t *>k.buf if has_key else NULL
@@ -384,12 +385,12 @@ cdef class BatchBuilder:
             if payload is None:
                 payload = compress_in_one_piece(self.codec, self.payload(), 2, self.level)
             size = RECORDS + len(payload)
-            if size > LARGEST:
+            if size > MAX_SIZE:
                 raise OverflowError("the batch would have more than 2 GiB")
             self.packed = PyByteArray_FromStringAndSize(NULL, size)
             memcpy(PyByteArray_AS_STRING(self.packed) + RECORDS, PyBytes_AS_STRING(payload),
                     size - RECORDS)
-            if claims_limit > 0 and size + LARGEST_CARRIER <= LARGEST:
+            if claims_limit > 0 and size + MAX_CARRIER_SIZE <= MAX_SIZE:
                 size = self.carry_claims(size, claims_limit)
         else:
             self.packed = self.data
@@ -409,7 +410,7 @@ cdef class BatchBuilder:
         them.
         """
         cdef Claims claims
-        cdef uint8_t block[LARGEST_MADE_BLOCK]
+        cdef uint8_t block[MAX_MADE_BLOCK_SIZE]
         cdef size_t block_size
         cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(self.packed)
         cdef size_t more

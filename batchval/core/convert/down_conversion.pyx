@@ -34,7 +34,7 @@ from batchval.core.convert.aborted cimport (
     Aborted, AbortedTransactions, end_aborted, is_aborted, reach,
 )
 from batchval.core.stages.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_FETCHED, is_immutable, position_in, take_buffer, whole_number,
+    MAX_DECOMPRESSED_LIMIT, NOGIL_FETCHED, is_immutable, position_in, take_buffer, whole_number,
 )
 from batchval.core.format.bytes cimport be16, be64, put_be32
 from batchval.core.records.chunked cimport as_read
@@ -652,7 +652,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     d.least_offset = whole_number("first_offset", first_offset, INT64_MIN, INT64_MAX)
     d.first_offset = d.next_offset = d.least_offset
     d.limit = whole_number(
-            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_DECOMPRESSED_LIMIT, "bytes")
     if max_bytes is not None:
         most = whole_number("max_bytes", max_bytes, 1, INT64_MAX, "bytes")
     d.most_work = d.most_batch_work = <uint64_t>-1

@@ -68,10 +68,10 @@ static uint32_t by_table(const uint32_t t[8][256], uint32_t c, const uint8_t *p,
 }
 
 #if HAVE_STEPS
-enum { MOST_WORDS = 128 };      /* 64-bit words one of three streams takes in a round */
-enum { LEAST_FOR_STREAMS = 72 };                      /* bytes */
+enum { MAX_ROUND_WORDS = 128 };      /* 64-bit words one of three streams takes in a round */
+enum { MIN_STREAMS_BYTES = 72 };                      /* bytes */
 /* x^(64w - 33), x^(128w - 33): move a crc over w words and over 2w */
-static uint32_t JOIN[POLYNOMIALS][MOST_WORDS + 1][2];
+static uint32_t JOIN[POLYNOMIALS][MAX_ROUND_WORDS + 1][2];
 static uint32_t POWER_33[POLYNOMIALS][64];            /* x^(8 * 2^k - 33), for multiply_hw */
 static int has_streams;
 
@@ -95,8 +95,8 @@ CRC INLINE uint32_t one_stream(int poly, uint32_t crc, const uint8_t *p, size_t 
 /* A crc step takes 3 cycles and one can start in each: three streams of w words run at once. */
 CRC_CLMUL INLINE uint32_t three_streams(int poly, uint32_t crc, const uint8_t *p, size_t n)
 {
-    while (n >= LEAST_FOR_STREAMS) {
-        size_t w = n / 24 < MOST_WORDS ? n / 24 : MOST_WORDS, bytes = 8 * w;
+    while (n >= MIN_STREAMS_BYTES) {
+        size_t w = n / 24 < MAX_ROUND_WORDS ? n / 24 : MAX_ROUND_WORDS, bytes = 8 * w;
         crc_register a = crc, b = 0, c = 0;
         for (size_t i = 0; i < bytes; i += 8) {
             a = step64(poly, a, load64(p + i));
@@ -135,7 +135,7 @@ static void fill_joins(int poly)
     uint32_t word = x_to_the(poly, 64), two_words = x_to_the(poly, 128);
     JOIN[poly][1][0] = x_to_the(poly, 64 - 33);
     JOIN[poly][1][1] = x_to_the(poly, 128 - 33);
-    for (int w = 2; w <= MOST_WORDS; w++) {
+    for (int w = 2; w <= MAX_ROUND_WORDS; w++) {
         JOIN[poly][w][0] = multiply(poly, JOIN[poly][w - 1][0], word);
         JOIN[poly][w][1] = multiply(poly, JOIN[poly][w - 1][1], two_words);
     }
@@ -179,7 +179,7 @@ static void init_arm(void)
 #if HAVE_X86
 #define AVX __attribute__((target("avx512f,avx512vl,avx512dq,vpclmulqdq,pclmul," SSE42)))
 
-enum { FOLD512_LEAST = 256 }; /* bytes */
+enum { FOLD512_MIN_BYTES = 256 }; /* bytes */
 /* factors of the low and the high 64 bits, over 64, 256 and 16 bytes */
 static uint64_t FOLD[POLYNOMIALS][3][2];
 static int has_avx;
@@ -258,7 +258,7 @@ AVX static inline __m512i fold512(__m512i a, __m512i k, __m512i next)
 
 AVX static uint32_t by_fold512(uint32_t crc, const uint8_t *p, size_t n)
 {
-    if (n < FOLD512_LEAST) return by_streams(crc, p, n);
+    if (n < FOLD512_MIN_BYTES) return by_streams(crc, p, n);
     __m512i x0 = _mm512_loadu_si512(p), x1 = _mm512_loadu_si512(p + 64), x2 = _mm512_loadu_si512(p + 128), x3 = _mm512_loadu_si512(p + 192);
     x0 = _mm512_xor_si512(x0, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
     __m512i k = _mm512_broadcast_i32x4(factors(FOLD[CASTAGNOLI][1]));
@@ -379,7 +379,7 @@ uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t n)
 {
 #if HAVE_X86
     /* every faster kernel hands these few bytes on to this one: the calls between cost as much as 40 bytes */
-    if (n < FOLD512_LEAST && chosen != CRC_TABLE) return ~by_streams(~crc, p, n);
+    if (n < FOLD512_MIN_BYTES && chosen != CRC_TABLE) return ~by_streams(~crc, p, n);
 #endif
     return crc32c_by(chosen, crc, p, n);
 }

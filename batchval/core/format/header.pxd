@@ -35,13 +35,13 @@ cdef struct Entry:
 
 
 cdef enum:
-    MOST_OFFSETS = 0x80000000  # of one batch: its last_offset_delta is an int32
+    MAX_BATCH_OFFSETS = 0x80000000  # of one batch: its last_offset_delta is an int32
 
 
 cdef inline bint follows_offset(int64_t offset, int64_t before) noexcept nogil:
     """Return whether an offset is higher than that of the batch before, by what a batch can hold.
     """
-    return <uint64_t>offset - <uint64_t>before - 1 < <uint64_t>MOST_OFFSETS - 1
+    return <uint64_t>offset - <uint64_t>before - 1 < <uint64_t>MAX_BATCH_OFFSETS - 1
 
 
 cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexcept nogil:
@@ -53,7 +53,7 @@ cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexce
         return NO_MORE
     size = be32(p + BATCH_LENGTH)
     entry.size_field = size
-    if size < LEGACY_SMALLEST:
+    if size < LEGACY_MIN_SIZE:
         return BATCH_SIZE_TOO_SMALL
     if left <= MAGIC:
         return NO_MORE
@@ -74,7 +74,7 @@ cdef inline int next_claimed_batch(const uint8_t *p, uint64_t left, Entry *entry
         return next_batch(p, left, entry)
     size = be32(p + BATCH_LENGTH)
     entry.size_field = size
-    if size < LEGACY_SMALLEST:
+    if size < LEGACY_MIN_SIZE:
         return BATCH_SIZE_TOO_SMALL
     if size > 0x7FFFFFFF - LOG_OVERHEAD:
         return BATCH_SIZE_OVERFLOW

@@ -48,7 +48,7 @@ cdef enum:
     LEGACY_TIMESTAMP = 18
     LEGACY_KEY_V0 = 18
     LEGACY_KEY_V1 = 26
-    LEGACY_SMALLEST = 14  # LegacyRecord.RECORD_OVERHEAD_V0: the smallest size field Kafka takes
+    LEGACY_MIN_SIZE = 14  # LegacyRecord.RECORD_OVERHEAD_V0: the smallest size field Kafka takes
     LEGACY_OVERHEAD_V0 = 26  # with log overhead, without key and value
     LEGACY_OVERHEAD_V1 = 34
 
@@ -119,7 +119,7 @@ cdef enum:  # ErrorCode.NONE; the codes of rules come from rule_numbers.pxd
 # Numbers of more than 31 bits have an enum of their own, here and elsewhere: in a mixed one, GCC 13
 # and Clang 20 make all unsigned, and a comparison with a negative number is false.
 cdef enum:
-    LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF  # no log ends after it
+    MAX_OFFSET = 0x7FFFFFFFFFFFFFFF  # no log ends after it
 
 cdef enum:
-    LONGEST_ARRAY = 0x7FFFFFFD  # of a JVM, whatever its heap (batchval.kafka_versions)
+    MAX_ARRAY_LENGTH = 0x7FFFFFFD  # of a JVM, whatever its heap (batchval.kafka_versions)

@@ -26,7 +26,7 @@ __all__ = [
     "LAST_OFFSET_DELTA",
     "LEGACY_CRC",
     "LEGACY_MAGIC",
-    "LEGACY_SMALLEST",
+    "LEGACY_MIN_SIZE",
     "LOG_OVERHEAD",
     "MAGIC",
     "MAX_TIMESTAMP",
@@ -60,7 +60,7 @@ LEGACY_CRC: Final = 12
 LEGACY_MAGIC: Final = 16
 
 #: The least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0).
-LEGACY_SMALLEST: Final = 14
+LEGACY_MIN_SIZE: Final = 14
 
 #: In the low byte of the attributes, which stands at ATTRIBUTES + 1.
 CODEC_MASK: Final = 7

@@ -14,10 +14,10 @@ from batchval.core.format.bytes cimport be32, put_be32
 
 cdef enum:
     SCHEMA_IDS_FIELD = 1
-    MOST_CLAIMED_IDS = 16
+    MAX_CLAIMED_IDS = 16
     NO_VALUE_NULL = 1  # bit of the flags
     VALUE_ID_SIZE = 4
-    LARGEST_IDS_FIELD = 65  # flags and 16 ids
+    MAX_IDS_FIELD_SIZE = 65  # flags and 16 ids
     VALUE_ID_PREFIX = 5  # magic:1 id:4
 
 cdef enum:
@@ -27,7 +27,7 @@ cdef struct ValueIds:
     bint stated  # False: the values have no ids, or too many, or no claim
     bint no_null
     int32_t count
-    int32_t[MOST_CLAIMED_IDS] ids  # rising
+    int32_t[MAX_CLAIMED_IDS] ids  # rising
 
 cdef struct SeenIds:  # while records are walked
     bint wanted
@@ -46,7 +46,7 @@ cdef inline void read_value_ids(const uint8_t *p, size_t n, ValueIds *to) noexce
     cdef size_t at = 1
     cdef int32_t number
     no_ids(to)
-    if n < 1 or n > LARGEST_IDS_FIELD or (n - 1) % VALUE_ID_SIZE or p[0] & ~<uint8_t>NO_VALUE_NULL:
+    if n < 1 or n > MAX_IDS_FIELD_SIZE or (n - 1) % VALUE_ID_SIZE or p[0] & ~<uint8_t>NO_VALUE_NULL:
         return
     while at < n:
         number = be32(p + at)
@@ -60,7 +60,7 @@ cdef inline void read_value_ids(const uint8_t *p, size_t n, ValueIds *to) noexce
 
 
 cdef inline size_t put_value_ids(uint8_t *p, const ValueIds *ids) noexcept nogil:
-    """Write the content of field 1. Return its size, LARGEST_IDS_FIELD at most."""
+    """Write the content of field 1. Return its size, MAX_IDS_FIELD_SIZE at most."""
     cdef int32_t i
     p[0] = NO_VALUE_NULL if ids.no_null else 0
     for i in range(ids.count):
@@ -100,7 +100,7 @@ cdef inline void add_id(ValueIds *ids, int32_t number) noexcept nogil:
         at -= 1
     if at < ids.count and ids.ids[at] == number:
         return
-    if ids.count == MOST_CLAIMED_IDS:
+    if ids.count == MAX_CLAIMED_IDS:
         ids.stated = False
         return
     while i > at:

@@ -21,13 +21,13 @@ from libc.string cimport memcpy
 
 from batchval.core.format.bytes cimport be32, span
 from batchval.core.codecs.codec_streams cimport ENDED, Stream, open_stream, refill
-from batchval.core.format.layout cimport LEGACY_SMALLEST, LOG_OVERHEAD, LZ4, NONE
+from batchval.core.format.layout cimport LEGACY_MIN_SIZE, LOG_OVERHEAD, LZ4, NONE
 from batchval.core.records.records cimport STREAM_PARSER
 from batchval.core.codecs.scratch cimport Scratch
 
 cdef enum:
     FILL = 2048  # ChunkedBytesStream's buffer for lz4 and snappy
-    MOST_WRITTEN = 64 << 20  # bytes; a payload that would need more is refused as malformed
+    MAX_REWRITTEN_BYTES = 64 << 20  # bytes; a payload that would need more is refused as malformed
 
 cdef enum:  # what a read answers instead of a number of bytes
     NOTHING = 0
@@ -70,7 +70,7 @@ cdef bint write(Chunked *c, const uint8_t *p, uint64_t n) noexcept nogil:
     cdef uint8_t *grown
     if n > c.out_capacity - c.size:
         size = 2 * (c.size + n)
-        grown = <uint8_t *>realloc(c.out, size) if size <= 2 * MOST_WRITTEN else NULL
+        grown = <uint8_t *>realloc(c.out, size) if size <= 2 * MAX_REWRITTEN_BYTES else NULL
         if grown is NULL:
             c.too_much = True
             return False
@@ -329,7 +329,7 @@ cdef bint copy_entry(Chunked *c, int32_t max_body) noexcept nogil:
         c.size = start
         return False
     size = be32(c.out + start + 8)
-    if size < LEGACY_SMALLEST or size > max_body:
+    if size < LEGACY_MIN_SIZE or size > max_body:
         return False
     if not read_fully(c, size, &thrown):
         c.size = start

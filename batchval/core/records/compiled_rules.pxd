@@ -18,8 +18,8 @@ from batchval.core.codecs.scratch cimport Scratch, add_broken
 from batchval.core.format.value_ids cimport SeenIds, ValueIds
 
 cdef enum:
-    MOST_SCHEMAS = 8  # batchval.record_rules.MOST_SCHEMA_IDS
-    LONGEST_NAME = 255  # bytes: MOST_HEADER_NAME_BYTES
+    MAX_SCHEMAS = 8  # batchval.record_rules.MAX_SCHEMA_IDS
+    MAX_NAME_BYTES = 255  # bytes: MAX_HEADER_NAME_BYTES
     HEAD = 256  # bytes of a field that is read across blocks; holds the longest name
     NAME_PLACES = 512
     SCHEMA_PREFIX = 5  # magic:1 id:4
@@ -73,15 +73,15 @@ cdef struct Rules:
     const Schema *value_schema  # NULL: not checked
     const Schema *key_schema
     uint8_t value_schema_at, key_schema_at  # in RecordRules.schema_ids
-    Schema schemas[MOST_SCHEMAS]
+    Schema schemas[MAX_SCHEMAS]
     int32_t schemas_count
-    int32_t header_schemas[MOST_SCHEMAS]  # positions in schemas
+    int32_t header_schemas[MAX_SCHEMAS]  # positions in schemas
     int32_t header_schemas_count
     uint64_t required  # a bit for each required header
     HeaderName *names
     int32_t names_count
     uint8_t name_places[NAME_PLACES]  # a name's position + 1, 0: empty
-    bint sizes[LONGEST_NAME + 1]  # of names
+    bint sizes[MAX_NAME_BYTES + 1]  # of names
 
 cdef struct Found:  # of one schema id
     uint8_t kind  # 0: allowed
@@ -95,7 +95,7 @@ cdef struct Asked:  # one record, while its fields are read
     int64_t first
     int64_t second
     uint64_t met  # required headers
-    Found headers[MOST_SCHEMAS]  # the last header of each schema
+    Found headers[MAX_SCHEMAS]  # the last header of each schema
 
 cdef enum:
     NO_RULE = 0x7FFF

@@ -24,7 +24,7 @@ from batchval.record_rules import COMPILED_RULES, RecordRules
 
 cdef enum:
     INT_MAX = 0x7FFFFFFF
-    LARGEST_SHORT = 1 << 20  # a plain field is shorter: its length is a varint of 3 bytes
+    MAX_SHORT_FIELD = 1 << 20  # a plain field is shorter: its length is a varint of 3 bytes
 
 cdef enum:  # a header that holds a schema id, by its size
     HEADER_INT = 4
@@ -73,7 +73,7 @@ cdef int fill_schema(Schema *schema, wanted) except -1:
 
 
 cdef inline uint32_t zigzag_of(int32_t most) noexcept nogil:
-    return 0xFFFFFFFF if most >= LARGEST_SHORT else (<uint32_t>most << 1) + 1
+    return 0xFFFFFFFF if most >= MAX_SHORT_FIELD else (<uint32_t>most << 1) + 1
 
 
 @cython.final
@@ -85,7 +85,7 @@ cdef class CompiledRules:
 
     def __dealloc__(self):
         cdef int i
-        for i in range(MOST_SCHEMAS):
+        for i in range(MAX_SCHEMAS):
             free(self.rules.schemas[i].ids.places)
             free(self.rules.schemas[i].guids)
         free(self.rules.names)

@@ -24,7 +24,7 @@ from batchval.core.codecs.codec_streams cimport (
 )
 from batchval.core.format.header cimport Entry
 from batchval.core.format.layout cimport (
-    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT,
+    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_MIN_SIZE, LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD, NONE, NO_TIMESTAMP,
     RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER,
     WRAPPER_MALFORMED, ZSTD,
@@ -142,7 +142,7 @@ cdef int read_entries(Stream *s, LegacyRecords *m, const Checks *c, Facts *f) no
     cdef uint64_t whole = 0
     while available(s, LOG_OVERHEAD):
         size = be32(s.at + 8)
-        if size < LEGACY_SMALLEST:
+        if size < LEGACY_MIN_SIZE:
             malformed(f, count, reasons.INNER_SIZE, size)
             f.needed = whole + LOG_OVERHEAD
             f.cause = INNER_SIZE_TOO_SMALL

@@ -149,7 +149,7 @@ cdef inline void structure_alone(Checks *c) noexcept nogil:
 
 cdef enum:
     # bytes: the fields before the key are at most 13 long here, and 4 more may be read after it
-    PLAIN_LEAST = 20
+    PLAIN_MIN_BYTES = 20
     PLAIN_TAIL = 4
     KNOWN_IDS = 4  # schema ids of values that are kept, by their last bits
 
@@ -183,7 +183,7 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     if h.attributes & LOG_APPEND_TIME_BIT:
         delta_mask = 0
         base = h.max_timestamp
-    while i < count and span(at, end) >= PLAIN_LEAST:
+    while i < count and span(at, end) >= PLAIN_MIN_BYTES:
         p = short_varint(at, &length)
         # Record.sizeInBytes() is not the sum of the bytes where the length is padded
         if p is NULL or length & 1 or (p - at > 1 and length < 0x80) or (p - at > 2

@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from batchval.core.format cimport reasons
 from batchval.core.format.bytes cimport hidden, likely, span
 from batchval.core.records.compiled_rules cimport (
-    LONGEST_NAME, Asked, HeaderName, Rules, ask_header, ask_key, ask_value, end_record, name_of,
+    MAX_NAME_BYTES, Asked, HeaderName, Rules, ask_header, ask_key, ask_value, end_record, name_of,
     rules_that_ask_nothing, start_record,
 )
 from batchval.core.codecs.codec_streams cimport (
@@ -171,7 +171,7 @@ cdef inline int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, in
         head = r.p
         name = NULL
         if likely(span(r.p, r.end) >= <uint64_t>length, 1):
-            if rules is not NULL and length <= LONGEST_NAME and rules.sizes[length]:
+            if rules is not NULL and length <= MAX_NAME_BYTES and rules.sizes[length]:
                 name = name_of(rules, head, length)
             # The names that rules check are UTF-8.
             if c.extras and name is NULL and not is_utf8(head, length):
@@ -184,7 +184,7 @@ cdef inline int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, in
                 f.found |= S5_BIT
             if found != FOUND:
                 return field_failed(s, r, f, record, found, parser)
-            if rules is not NULL and length <= LONGEST_NAME and rules.sizes[length]:
+            if rules is not NULL and length <= MAX_NAME_BYTES and rules.sizes[length]:
                 name = name_of(rules, head, length)
         found = varint(s, r, &length)
         if found != FOUND:

@@ -36,7 +36,7 @@ from batchval.core.records.records cimport STREAM_PARSER, Facts
 from batchval.core.codecs.scratch cimport Scratch
 
 cdef enum:
-    LARGEST_FILL = 16384
+    MAX_FILL = 16384
     SNAPPY_FILL = 2048
 
     AHEAD_WINDOW = 65536
@@ -187,7 +187,7 @@ cdef int find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, ui
     """
     cdef Stream s
     open_stream(&s, scratch, r.codec, magic, r.payload, span(r.payload, r.payload_end), limit, keep)
-    while s.delivered <= needed + LARGEST_FILL:
+    while s.delivered <= needed + MAX_FILL:
         s.at = s.end
         if not refill(&s):
             if not s.soft_end:
@@ -297,7 +297,7 @@ cdef int damage_comes_first(const Entry *b, Scratch *scratch, Facts *f, int pars
     # Only a body that was stated too long reaches for bytes after the damage.
     if r.codec == LZ4:
         return DAMAGE_FIRST if r.damage < f.needed else RECORD_FIRST
-    r.fill = SNAPPY_FILL if r.codec == SNAPPY else LARGEST_FILL
+    r.fill = SNAPPY_FILL if r.codec == SNAPPY else MAX_FILL
     r.source_at = 0
     r.buffered = 0
     r.gzip = NULL

@@ -263,7 +263,7 @@ cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noe
     The log's end, one above the last offset, must be an offset too (UnifiedLog.updateLogEndOffset).
     """
     cdef int64_t above = <int64_t>(<uint64_t>last_offset - <uint64_t>base)
-    if 0 <= above <= 0x7FFFFFFF and base <= last_offset < LARGEST_OFFSET:
+    if 0 <= above <= 0x7FFFFFFF and base <= last_offset < MAX_OFFSET:
         return True
     return broker_fails(v, OFFSETS_OUTSIDE_SEGMENT, S9, reasons.SEGMENT_RANGE, last_offset, base)
 

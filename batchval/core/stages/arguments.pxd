@@ -78,7 +78,7 @@ cdef enum:
     NOGIL_UNCOMPRESSED = 131072
 
 cdef enum:
-    MOST_DECOMPRESSED = 0x7FFFFFFFFFFFFFFF  # bytes: the largest limit that a caller may set
+    MAX_DECOMPRESSED_LIMIT = 0x7FFFFFFFFFFFFFFF  # bytes: the largest limit that a caller may set
 
 cdef class CompiledPolicy:
     cdef Policy policy

@@ -130,9 +130,9 @@ cdef class CompiledPolicy:
 
 
 cdef enum:
-    MOST_COMPILED = 10000
+    MAX_COMPILED = 10000
     # with record rules, which may list 100,000 ids each
-    MOST_WITH_RULES = 256
+    MAX_COMPILED_WITH_RULES = 256
 
 # id of a TopicPolicy, which is kept alive by its entry
 cdef dict COMPILED = {}
@@ -147,8 +147,8 @@ cdef CompiledPolicy compiled_policy(policy):
         compiled = CompiledPolicy()
         compiled.rules = compile_policy(&compiled.policy, policy)
         compiled.source = policy
-        entries, most = (COMPILED, MOST_COMPILED) if compiled.rules is None else (
-            COMPILED_WITH_RULES, MOST_WITH_RULES)
+        entries, most = (COMPILED, MAX_COMPILED) if compiled.rules is None else (
+            COMPILED_WITH_RULES, MAX_COMPILED_WITH_RULES)
         if len(entries) >= most:
             entries.clear()
         entries[id(policy)] = compiled

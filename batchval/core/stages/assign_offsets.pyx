@@ -223,7 +223,7 @@ cdef int64_t without_offset(int64_t records, int64_t earlier,
     """Return the first of ``records`` records that gets no new offset because offsets end at 2^63 -
     1; ``earlier`` records have theirs. Return ``records`` if all get one.
     """
-    cdef int64_t following = LARGEST_OFFSET - earlier
+    cdef int64_t following = MAX_OFFSET - earlier
     if d.first_offset > 0:
         following -= d.first_offset
     return following + 1 if following < records - 1 else records

@@ -218,10 +218,10 @@ cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil:
     cdef int codec = attributes_of(b) & CODEC_MASK
     if not NONE < codec <= ZSTD or b.size < RECORDS:
         return False
-    if be32(b.p + RECORDS_COUNT) <= LONGEST_ARRAY:
+    if be32(b.p + RECORDS_COUNT) <= MAX_ARRAY_LENGTH:
         return False
     broker_fails(v, RECORD_MALFORMED, S9, reasons.RECORDS_COUNT_NO_ARRAY,
-            be32(b.p + RECORDS_COUNT), LONGEST_ARRAY)
+            be32(b.p + RECORDS_COUNT), MAX_ARRAY_LENGTH)
     return True
 
 

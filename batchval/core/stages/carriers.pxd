@@ -8,7 +8,7 @@ from batchval.core.format.header cimport BatchHeader
 
 cdef enum:
     # The most that carriers add to a batch.
-    LARGEST_CARRIER = 266
+    MAX_CARRIER_SIZE = 266
 
 cdef int read_payload(const uint8_t *p, size_t n, int codec, Claims *claims) noexcept nogil
 cdef int find_claims(const ClaimsCall *call, const BatchHeader *h, const uint8_t *p, size_t n,

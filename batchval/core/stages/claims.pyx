@@ -11,16 +11,16 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from typing import NamedTuple
 
 from batchval.core.stages.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_COMPRESSED, private_bytes, take_buffer, whole_number,
+    MAX_DECOMPRESSED_LIMIT, NOGIL_COMPRESSED, private_bytes, take_buffer, whole_number,
 )
 from batchval.core.format.bytes cimport be32, put_be32
 from batchval.core.stages.carriers cimport (
-    LARGEST_CARRIER, attach_to_payload, carried_block, carrier_size, claims_size, find_claims,
+    MAX_CARRIER_SIZE, attach_to_payload, carried_block, carrier_size, claims_size, find_claims,
     has_payload_claims, strip_payload,
 )
 from batchval.core.stages.claims_block cimport (
     ALL_KEYS_NULL, BLOCK_FIELDS, CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_MAGIC, CLAIMS_SIZE,
-    CRC_SIZE, LARGEST_BLOCK, LARGEST_MADE_BLOCK, NOTHING_CARRIED, SMALLEST_BLOCK,
+    CRC_SIZE, MAX_BLOCK_SIZE, MAX_MADE_BLOCK_SIZE, NOTHING_CARRIED, MIN_BLOCK_SIZE,
     UNREADABLE_CLAIMS, VERIFY_CLAIMS, VERSION_1, VERSION_2, Claims, ClaimsCall, attach_into,
     put_block, put_claims, read_block, read_claims, read_tag, read_uvarint, says_less,
     strip_into, true_claims,
@@ -35,7 +35,7 @@ from batchval.core.records.records cimport (
 )
 from batchval.core.codecs.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 from batchval.core.format.value_ids cimport (
-    LARGEST_IDS_FIELD, SCHEMA_IDS_FIELD, ValueIds, no_ids, put_value_ids, read_value_ids, want_ids,
+    MAX_IDS_FIELD_SIZE, SCHEMA_IDS_FIELD, ValueIds, no_ids, put_value_ids, read_value_ids, want_ids,
 )
 from batchval.core.stages.verdict cimport Verdict, clear, note_facts
 
@@ -140,7 +140,7 @@ class BatchClaims(NamedTuple):
             if not read_block(<const uint8_t *>view.buf, view.len, &claims):
                 raise BatchvalError(
                     f"{view.len} bytes that are not a block of claims: expected version "
-                    f"{VERSION_2} and {SMALLEST_BLOCK} to {LARGEST_BLOCK} bytes, with fields in "
+                    f"{VERSION_2} and {MIN_BLOCK_SIZE} to {MAX_BLOCK_SIZE} bytes, with fields in "
                     "rising order to the end")
             return batch_claims_of(&claims, fields_of((<const char *>view.buf)[:view.len]))
         finally:
@@ -178,7 +178,7 @@ cdef tuple fields_of(bytes block):
 
 cdef tuple fields_made(const Claims *claims):
     """Return the fields that put_block writes."""
-    cdef uint8_t[LARGEST_IDS_FIELD] data
+    cdef uint8_t[MAX_IDS_FIELD_SIZE] data
     cdef size_t size
     if not claims.schema_ids.stated:
         return ()
@@ -209,7 +209,7 @@ cdef bytes uvarint(value):
 
 cdef bytes block_of(const Claims *claims, fields):
     """Return the block of version 2 with these fields."""
-    cdef uint8_t data[LARGEST_MADE_BLOCK]
+    cdef uint8_t data[MAX_MADE_BLOCK_SIZE]
     cdef Claims again
     if claims.version != VERSION_2:
         raise BatchvalError(
@@ -221,7 +221,7 @@ cdef bytes block_of(const Claims *claims, fields):
         block += uvarint(number) + uvarint(len(content)) + bytes(content)
     if not read_block(<const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block), &again):
         raise BatchvalError(
-            f"fields {fields!r} make no block of at most {LARGEST_BLOCK} bytes with numbers in "
+            f"fields {fields!r} make no block of at most {MAX_BLOCK_SIZE} bytes with numbers in "
             "rising order")
     return block
 
@@ -332,7 +332,7 @@ def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, sch
     cdef bint honest, ids_wanted = schema_ids
     cdef int magic
     cdef uint64_t limit = whole_number(
-            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_DECOMPRESSED_LIMIT, "bytes")
     take_buffer(batch, &view)
     magic = (<const uint8_t *>view.buf)[MAGIC] if view.len > MAGIC else 2
     PyBuffer_Release(&view)
@@ -414,7 +414,7 @@ cdef bytes with_payload(batch, claims):
     batch = without_payload_claims(batch)
     take_batch(batch, &view, 2)
     try:
-        if view.len > 0x7FFFFFFF - LOG_OVERHEAD - LARGEST_CARRIER:
+        if view.len > 0x7FFFFFFF - LOG_OVERHEAD - MAX_CARRIER_SIZE:
             raise BatchvalError("the batch is too large for claims in its payload")
         size = carrier_size(<const uint8_t *>view.buf, view.len, PyBytes_GET_SIZE(block))
         if size == 0:

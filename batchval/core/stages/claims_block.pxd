@@ -21,7 +21,7 @@ from batchval.core.format.header cimport BatchHeader
 from batchval.core.format.layout cimport *
 from batchval.core.records.records cimport Checks
 from batchval.core.format.value_ids cimport (
-    LARGEST_IDS_FIELD, SCHEMA_IDS_FIELD, ValueIds, covers, no_ids, put_value_ids, read_value_ids,
+    MAX_IDS_FIELD_SIZE, SCHEMA_IDS_FIELD, ValueIds, covers, no_ids, put_value_ids, read_value_ids,
 )
 from batchval.core.stages.verdict cimport Verdict
 
@@ -40,11 +40,11 @@ cdef enum:
     BLOCK_UNCOMPRESSED_BYTES = 14
     BLOCK_MAX_RECORD_BYTES = 18
     BLOCK_FIELDS = 22
-    SMALLEST_BLOCK = 23
-    LARGEST_BLOCK = 256
+    MIN_BLOCK_SIZE = 23
+    MAX_BLOCK_SIZE = 256
     CRC_SIZE = 4
     TAG_1_SIZE = 18
-    LARGEST_MADE_BLOCK = SMALLEST_BLOCK + 2 + LARGEST_IDS_FIELD  # with field 1, number:1 size:1
+    MAX_MADE_BLOCK_SIZE = MIN_BLOCK_SIZE + 2 + MAX_IDS_FIELD_SIZE  # with field 1, number:1 size:1
 
 cdef enum:  # a call's policy for claims
     IGNORE_CLAIMS
@@ -142,13 +142,13 @@ cdef inline void put_claims(uint8_t *p, const Claims *claims) noexcept nogil:
 
 cdef inline bint read_block(const uint8_t *p, size_t n, Claims *claims) noexcept nogil:
     """Read a block of n bytes. False: it is malformed, or of another version."""
-    if n < SMALLEST_BLOCK or n > LARGEST_BLOCK or p[0] != VERSION_2:
+    if n < MIN_BLOCK_SIZE or n > MAX_BLOCK_SIZE or p[0] != VERSION_2:
         return False
     read_claims(p + 1, claims)
     claims.version = VERSION_2
     claims.uncompressed_bytes = be32(p + BLOCK_UNCOMPRESSED_BYTES)
     claims.max_record_bytes = be32(p + BLOCK_MAX_RECORD_BYTES)
-    if n == SMALLEST_BLOCK:
+    if n == MIN_BLOCK_SIZE:
         return p[BLOCK_FIELDS] == 0
     claims.fields_crc = crc32c_of(0, p + BLOCK_FIELDS, n - BLOCK_FIELDS)
     return read_fields(p + BLOCK_FIELDS, n - BLOCK_FIELDS, &claims.schema_ids)
@@ -156,7 +156,7 @@ cdef inline bint read_block(const uint8_t *p, size_t n, Claims *claims) noexcept
 
 cdef inline size_t put_block(uint8_t *p, const Claims *claims) noexcept nogil:
     """Write a block of version 2, with field 1 where it is stated. Return its size,
-    LARGEST_MADE_BLOCK at most.
+    MAX_MADE_BLOCK_SIZE at most.
     """
     cdef size_t size
     p[0] = VERSION_2
@@ -165,12 +165,12 @@ cdef inline size_t put_block(uint8_t *p, const Claims *claims) noexcept nogil:
     put_be32(p + BLOCK_MAX_RECORD_BYTES, claims.max_record_bytes)
     p[BLOCK_FIELDS] = 0
     if not claims.schema_ids.stated:
-        return SMALLEST_BLOCK
-    size = put_value_ids(p + SMALLEST_BLOCK + 2, &claims.schema_ids)
+        return MIN_BLOCK_SIZE
+    size = put_value_ids(p + MIN_BLOCK_SIZE + 2, &claims.schema_ids)
     p[BLOCK_FIELDS] = 1
-    p[SMALLEST_BLOCK] = SCHEMA_IDS_FIELD
-    p[SMALLEST_BLOCK + 1] = <uint8_t>size
-    return SMALLEST_BLOCK + 2 + size
+    p[MIN_BLOCK_SIZE] = SCHEMA_IDS_FIELD
+    p[MIN_BLOCK_SIZE + 1] = <uint8_t>size
+    return MIN_BLOCK_SIZE + 2 + size
 
 
 cdef inline void read_tag(const uint8_t *p, size_t n, ClaimsCall *call) noexcept nogil:

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint8_t
 
 from batchval.core.stages.claims_block cimport Claims, ClaimsCall
 from batchval.core.format.header cimport BatchHeader, Entry
-from batchval.core.format.layout cimport CLIENT, LARGEST_OFFSET
+from batchval.core.format.layout cimport CLIENT, MAX_OFFSET
 from batchval.core.stages.verdict cimport AppendContext, Policy, Verdict
 from batchval.core.stages.batch_records cimport fill_checks
 from batchval.core.records.records cimport Checks
@@ -13,7 +13,7 @@ from batchval.core.records.sampling cimport Sample
 from batchval.core.codecs.scratch cimport Scratch
 
 cdef enum:
-    LARGEST_COUNT = 0x7FFFFFFF  # of records, by the header's field
+    MAX_RECORD_COUNT = 0x7FFFFFFF  # of records, by the header's field
 
 cdef struct Call:  # the input in addition to the bytes
     const AppendContext *context
@@ -47,5 +47,5 @@ cdef inline void fill_call(Call *c, const AppendContext *d, const Policy *policy
     c.scratch = scratch
     c.plain_records = 0
     if d.origin == CLIENT and d.to_magic == 2 and d.leader_epoch >= 0 and d.first_offset >= 0:
-        c.plain_records = <int32_t>min(LARGEST_OFFSET - d.first_offset, LARGEST_COUNT)
+        c.plain_records = <int32_t>min(MAX_OFFSET - d.first_offset, MAX_RECORD_COUNT)
     fill_checks(&c.checks, d, policy)

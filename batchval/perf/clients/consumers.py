@@ -12,14 +12,14 @@ from batchval.perf import properties
 from batchval.perf.consume import ConsumeError, PerfConsumer, TopicPartition
 from batchval.report.units import printable
 
-__all__ = ["OpenClient", "open_client"]
+__all__ = ["ConsumerFactory", "open_client"]
 
 #: Not Kafka's 50 MiB: fresh memory for frames of that size costs more than it saves.
 _FETCH_MAX_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class OpenClient:
+class ConsumerFactory:
     """A client that has found its partitions. ``make(i)`` makes the consumer of thread i."""
 
     partitions: list[TopicPartition]
@@ -30,7 +30,7 @@ class OpenClient:
 
 def open_client(
     arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
-) -> OpenClient:
+) -> ConsumerFactory:
     """Return the client of the command's options.
 
     ``arguments`` are the options by name. Raises ConsumeError for what the cluster lacks.
@@ -48,7 +48,7 @@ class _Consumer(PerfConsumer, Protocol):
 
 def _opened(
     partitions: list[TopicPartition], make_one: Callable[[list[str]], _Consumer], version: str
-) -> OpenClient:
+) -> ConsumerFactory:
     """Return a client whose consumers ``make_one`` makes for a list of topics."""
     topics = sorted({topic for topic, _ in partitions})
     made: list[_Consumer] = []
@@ -60,10 +60,10 @@ def _opened(
     def last_error() -> str:
         return next((text for consumer in made if (text := consumer.last_error())), "")
 
-    return OpenClient(partitions, make, last_error, version)
+    return ConsumerFactory(partitions, make, last_error, version)
 
 
-def _librdkafka(arguments: Mapping[str, Any], found: Mapping[str, str]) -> OpenClient:
+def _librdkafka(arguments: Mapping[str, Any], found: Mapping[str, str]) -> ConsumerFactory:
     try:
         from batchval.perf.clients.rdkafka import RdkafkaConsumer, partitions_of, version
     except ModuleNotFoundError as error:
@@ -104,7 +104,7 @@ def _librdkafka_names(found: Mapping[str, str]) -> dict[str, Any]:
 
 def _own(
     arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
-) -> OpenClient:
+) -> ConsumerFactory:
     from batchval.fetch import ConsumerOptions
     from batchval.fetch.receiver import Quota
     from batchval.network.security import Security

@@ -24,7 +24,7 @@ from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError
 from batchval.network.loops import loop_factory
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
-from batchval.perf.consume import MOST_RECORDS, ConsumeError, Polled
+from batchval.perf.consume import MAX_RECORDS, ConsumeError, Polled
 
 __all__ = ["OwnConsumer", "OwnReader", "partitions_of"]
 
@@ -286,7 +286,7 @@ class OwnReader(_OnItsLoop):
     def poll(self, timeout_ms: int) -> list[tuple[int, list[bytes | None]]]:
         """Return values by partition, at most 500. ConsumeError."""
         assert self._consumer is not None
-        came = self._run(self._consumer.poll(timeout_ms, MOST_RECORDS)) or []
+        came = self._run(self._consumer.poll(timeout_ms, MAX_RECORDS)) or []
         return [
             (partition, [record.value for record in records])
             for partition, records in groupby(came, lambda record: record.partition)

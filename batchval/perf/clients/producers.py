@@ -11,7 +11,7 @@ from batchval.perf.produce import PerfProducer, ProduceError
 from batchval.perf.properties import PropertyError
 from batchval.report.units import printable
 
-__all__ = ["ClientChoice", "OpenClient", "open_client"]
+__all__ = ["ClientChoice", "ProducerFactory", "open_client"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ClientChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenClient:
+class ProducerFactory:
     """A factory of producers for threads, with the client's name and version."""
 
     make: Callable[[int], PerfProducer]
@@ -44,7 +44,7 @@ class OpenClient:
 
 def open_client(
     choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]
-) -> OpenClient:
+) -> ProducerFactory:
     """Return the function that opens the client of --client, with the properties ``found``.
 
     Raises ProduceError, PropertyError.
@@ -54,7 +54,7 @@ def open_client(
 
 def _librdkafka(
     choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]
-) -> OpenClient:
+) -> ProducerFactory:
     try:
         from batchval.perf.clients.rdkafka import RdkafkaProducer, version
     except ModuleNotFoundError as error:
@@ -78,10 +78,12 @@ def _librdkafka(
             round_robin=choice.partitioner == "round_robin",
         )
 
-    return OpenClient(make, version(), asyncio.new_event_loop)
+    return ProducerFactory(make, version(), asyncio.new_event_loop)
 
 
-def _own(choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def _own(
+    choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], None]
+) -> ProducerFactory:
     from importlib.metadata import PackageNotFoundError, version
 
     from batchval.network.loops import loop_factory
@@ -108,7 +110,7 @@ def _own(choice: ClientChoice, found: Mapping[str, str], say: Callable[[str], No
         installed = version("batchval")
     except PackageNotFoundError:
         installed = "from its sources"
-    return OpenClient(
+    return ProducerFactory(
         lambda thread: OwnProducer(
             of(thread),
             choice.topic,

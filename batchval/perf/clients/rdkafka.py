@@ -30,7 +30,7 @@ from typing import Any, Final
 from batchval.errors import BatchvalError
 from batchval.optional import require
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, Windows, average, named
-from batchval.perf.consume import MOST_RECORDS, ConsumeError, Polled
+from batchval.perf.consume import MAX_RECORDS, ConsumeError, Polled
 from batchval.perf.produce import OnBatch, OnWire, ProduceError
 from batchval.perf.properties import PropertyError
 from batchval.perf.tally import ClientRoundTrips
@@ -667,7 +667,7 @@ class RdkafkaReader:
         try:
             # consume() alone would wait for as many until the time is over
             first = self._consumer.poll(timeout_ms / 1000)
-            came = [] if first is None else [first, *self._consumer.consume(MOST_RECORDS - 1, 0)]
+            came = [] if first is None else [first, *self._consumer.consume(MAX_RECORDS - 1, 0)]
         except KafkaException as error:
             raise ConsumeError(reason(error)) from None
         if self._complaint.refused is not None:

@@ -15,14 +15,14 @@ from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 __all__ = [
     "AbortedTransaction",
     "EpochEndOffset",
+    "FetchLeaderIdAndEpoch",
+    "FetchNodeEndpoint",
     "FetchPartition",
     "FetchRequest",
     "FetchResponse",
     "FetchTopic",
     "FetchableTopicResponse",
     "ForgottenTopic",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
     "PartitionData",
     "ReplicaState",
     "SnapshotId",
@@ -52,7 +52,7 @@ class EpochEndOffset:
 
 
 @message_class
-class LeaderIdAndEpoch:
+class FetchLeaderIdAndEpoch:
     """Of FetchResponse, versions 12 to 18."""
 
     leader_id: int = -1
@@ -127,7 +127,7 @@ class PartitionData:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset)
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    current_leader: FetchLeaderIdAndEpoch = field(default_factory=FetchLeaderIdAndEpoch)
     snapshot_id: SnapshotId = field(default_factory=SnapshotId)
     aborted_transactions: list[AbortedTransaction] | None = field(default_factory=list)
     preferred_read_replica: int = -1
@@ -155,7 +155,7 @@ class PartitionData:
                 if tag == 0:
                     self.diverging_epoch = EpochEndOffset.read(r, version)
                 elif tag == 1:
-                    self.current_leader = LeaderIdAndEpoch.read(r, version)
+                    self.current_leader = FetchLeaderIdAndEpoch.read(r, version)
                 elif tag == 2:
                     self.snapshot_id = SnapshotId.read(r, version)
                 else:
@@ -182,7 +182,7 @@ class PartitionData:
             t = Writer(flexible=True)
             self.diverging_epoch.write(t, version)
             tags.append((0, t.getvalue()))
-        if version >= 12 and self.current_leader != LeaderIdAndEpoch():
+        if version >= 12 and self.current_leader != FetchLeaderIdAndEpoch():
             t = Writer(flexible=True)
             self.current_leader.write(t, version)
             tags.append((1, t.getvalue()))
@@ -223,7 +223,7 @@ class FetchableTopicResponse:
 
 
 @message_class
-class NodeEndpoint:
+class FetchNodeEndpoint:
     """Of FetchResponse, versions 16 to 18."""
 
     node_id: int = 0
@@ -260,7 +260,7 @@ class FetchResponse(Response):
     error_code: int = 0
     session_id: int = 0
     responses: list[FetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[FetchNodeEndpoint] = field(default_factory=list)
     unknown_tagged_fields: Tags = ()
 
     @classmethod
@@ -276,7 +276,7 @@ class FetchResponse(Response):
             for _ in range(r.tag_count()):
                 tag, end = r.open_tag()
                 if tag == 0 and version >= 16:
-                    self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.count())]
+                    self.node_endpoints = [FetchNodeEndpoint.read(r, version) for _ in range(r.count())]
                 else:
                     unknown.append((tag, r.rest()))
                 r.close_tag(end)

@@ -14,10 +14,10 @@ from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
     "BatchIndexAndErrorMessage",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
     "PartitionProduceData",
     "PartitionProduceResponse",
+    "ProduceLeaderIdAndEpoch",
+    "ProduceNodeEndpoint",
     "ProduceRequest",
     "ProduceResponse",
     "TopicProduceData",
@@ -48,7 +48,7 @@ class BatchIndexAndErrorMessage:
 
 
 @message_class
-class LeaderIdAndEpoch:
+class ProduceLeaderIdAndEpoch:
     """Of ProduceResponse, versions 10 to 13."""
 
     leader_id: int = -1
@@ -80,7 +80,7 @@ class PartitionProduceResponse:
     log_start_offset: int = -1
     record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list)
     error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    current_leader: ProduceLeaderIdAndEpoch = field(default_factory=ProduceLeaderIdAndEpoch)
     unknown_tagged_fields: Tags = ()
 
     @classmethod
@@ -100,7 +100,7 @@ class PartitionProduceResponse:
             for _ in range(r.tag_count()):
                 tag, end = r.open_tag()
                 if tag == 0 and version >= 10:
-                    self.current_leader = LeaderIdAndEpoch.read(r, version)
+                    self.current_leader = ProduceLeaderIdAndEpoch.read(r, version)
                 else:
                     unknown.append((tag, r.rest()))
                 r.close_tag(end)
@@ -118,7 +118,7 @@ class PartitionProduceResponse:
             w.structs(self.record_errors, version)
             w.nullable_string(self.error_message)
         tags = list(self.unknown_tagged_fields)
-        if version >= 10 and self.current_leader != LeaderIdAndEpoch():
+        if version >= 10 and self.current_leader != ProduceLeaderIdAndEpoch():
             t = Writer(flexible=True)
             self.current_leader.write(t, version)
             tags.append((0, t.getvalue()))
@@ -155,7 +155,7 @@ class TopicProduceResponse:
 
 
 @message_class
-class NodeEndpoint:
+class ProduceNodeEndpoint:
     """Of ProduceResponse, versions 10 to 13."""
 
     node_id: int = 0
@@ -190,7 +190,7 @@ class ProduceResponse(Response):
 
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: int = 0
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[ProduceNodeEndpoint] = field(default_factory=list)
     unknown_tagged_fields: Tags = ()
 
     @classmethod
@@ -203,7 +203,7 @@ class ProduceResponse(Response):
             for _ in range(r.tag_count()):
                 tag, end = r.open_tag()
                 if tag == 0 and version >= 10:
-                    self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.count())]
+                    self.node_endpoints = [ProduceNodeEndpoint.read(r, version) for _ in range(r.count())]
                 else:
                     unknown.append((tag, r.rest()))
                 r.close_tag(end)

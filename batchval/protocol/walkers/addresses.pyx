@@ -30,8 +30,8 @@ from batchval.protocol import apis
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 
 cdef enum:
-    MOST_KNOWN = 8             # lists of brokers in ``known``; with one more all are forgotten
-    LARGEST_KNOWN = 64 << 10   # bytes of one: 1,000 brokers
+    MAX_KNOWN_LISTS = 8             # lists of brokers in ``known``; with one more all are forgotten
+    MAX_KNOWN_BYTES = 64 << 10   # bytes of one: 1,000 brokers
 
 #: Brokers that one answer may name, each counted once: twice as many as clusters are known to have.
 MAX_BROKERS = 2_000
@@ -178,8 +178,8 @@ cdef bytes written_brokers(
     s.jump(start)
     put_addresses(s, nodes, METADATA, replace)
     written = b"".join(s.finish())[4:]  # without the length of a frame
-    if len(came) <= LARGEST_KNOWN:
-        if len(known) >= MOST_KNOWN:
+    if len(came) <= MAX_KNOWN_BYTES:
+        if len(known) >= MAX_KNOWN_LISTS:
             known.clear()
         known[came] = written
     return written

@@ -31,13 +31,13 @@ cdef enum:  # kinds of steps
     TAIL     # what may name addresses, up to the end of the frame
 
 
-cdef struct FetchHead:
+cdef struct FetchedHead:
     int32_t throttle_time_ms
     int32_t error_code
     int64_t responses  # how many; -1: null
 
 
-cdef inline void read_fetch_head(Cursor *c, int version, int64_t most, FetchHead *p) noexcept nogil:
+cdef inline void read_fetch_head(Cursor *c, int version, int64_t most, FetchedHead *p) noexcept nogil:
     """Read int32 throttle_time_ms, int16 error_code (from 7), int32 session_id (from 7), count of
     responses.
     """
@@ -50,14 +50,14 @@ cdef inline void read_fetch_head(Cursor *c, int version, int64_t most, FetchHead
     not_null(c, p.responses)
 
 
-cdef struct FetchTopic:
+cdef struct FetchedTopic:
     const uint8_t *topic
     int64_t topic_size
     int64_t partitions  # how many; -1: null
 
 
 cdef inline void read_fetch_topic(Cursor *c, int version, int64_t most,
-        FetchTopic *p) noexcept nogil:
+        FetchedTopic *p) noexcept nogil:
     """Read string topic, count of partitions."""
     p.topic_size = string_length(c)
     not_null(c, p.topic_size)
@@ -68,7 +68,7 @@ cdef inline void read_fetch_topic(Cursor *c, int version, int64_t most,
     not_null(c, p.partitions)
 
 
-cdef struct FetchPartition:
+cdef struct FetchedPartition:
     int32_t partition_index
     int32_t error_code
     int64_t high_watermark
@@ -76,7 +76,7 @@ cdef struct FetchPartition:
 
 
 cdef inline void read_fetch_partition(Cursor *c, int version, int64_t most,
-        FetchPartition *p) noexcept nogil:
+        FetchedPartition *p) noexcept nogil:
     """Read int32 partition_index, int16 error_code, int64 high_watermark, int64 last_stable_offset,
     int64 log_start_offset (from 5), count of aborted_transactions.
     """

@@ -38,7 +38,7 @@ cdef enum:
     MALFORMED = -1
     NODE_ENDPOINTS = 0  # the tag
     PADDING_TAG = 127   # the largest of one byte
-    LONGEST_UVARINT = 5
+    MAX_UVARINT_BYTES = 5
 
 cdef struct Step:
     int kind
@@ -347,7 +347,7 @@ cdef class _Tail:
             return None
         fields = padded(fields, spare)
         spare = size - size_of(fields)
-        if spare + uvarint_size(len(fields)) > LONGEST_UVARINT:
+        if spare + uvarint_size(len(fields)) > MAX_UVARINT_BYTES:
             return None  # more than 16,000 unknown fields: leave out an endpoint
         return head + written_fields(fields, spare) + self.after
 

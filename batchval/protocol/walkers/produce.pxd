@@ -13,7 +13,7 @@ from batchval.protocol.walkers.views cimport FrameView
 cdef enum:
     CLAIMS_FIELD = 25206  # of PartitionProduceData, from version 9 on
     # Tagged fields of a request, of all its structs together. A client of Kafka writes none.
-    MOST_TAGGED_FIELDS = 65536
+    MAX_TAGGED_FIELDS = 65536
     OLDEST_OF_KAFKA_4 = 3  # KIP-896 removed the versions below
 
 

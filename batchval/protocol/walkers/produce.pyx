@@ -64,7 +64,7 @@ cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t mos
         return
     t.tables[1].most = most
     t.tables[2].most = most
-    c.tags_left = MOST_TAGGED_FIELDS
+    c.tags_left = MAX_TAGGED_FIELDS
     skip_tags(c)
     locate_produce_request(c, version, t)
 

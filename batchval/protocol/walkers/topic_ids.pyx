@@ -35,7 +35,7 @@ cdef enum:
     TOPIC_IDS_FROM = 10
     NO_NAME_FROM = 12  # a topic that was asked for by an id that nobody knows
     ID_SIZE = 16
-    MOST_BYTES = 64 << 10  # that one call walks, up to the end of a topic: below 1 ms
+    MAX_WALKED_BYTES = 64 << 10  # that one call walks, up to the end of a topic: below 1 ms
 
 
 cdef void skip_int32s(Cursor *c) noexcept nogil:
@@ -114,7 +114,7 @@ cdef class TopicsInMetadata(FrameView):
     def next(self):
         """Return the next topics, of at least one if there is one."""
         cdef Cursor *c = &self.c
-        cdef int64_t size, name, topic_id, end = position(c) + MOST_BYTES
+        cdef int64_t size, name, topic_id, end = position(c) + MAX_WALKED_BYTES
         cdef int error
         found = []
         while self.left > 0 and position(c) < end:

@@ -40,7 +40,7 @@ from batchval.proxy.cluster.metadata_client import (
     resolved,
 )
 from batchval.proxy.cluster.probe import http_at, tls_at
-from batchval.proxy.cluster.state_file import State, StateFile
+from batchval.proxy.cluster.state_file import StateFile, StoredCluster
 from batchval.proxy.settings.host_patterns import MAX_HOST, MAX_NODE_ID
 
 __all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
@@ -137,8 +137,8 @@ class Discovery:
         self._logged: dict[str, float] = {}  # sentence -> when
         self._task: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
-        self._saved: State | None = None
-        self._inherited: State | None = None
+        self._saved: StoredCluster | None = None
+        self._inherited: StoredCluster | None = None
         self._keeps_file = options.state is not None
 
     # ---- what others read --------------------------------------------------------------------
@@ -313,18 +313,18 @@ class Discovery:
             ports[node_id] = port
             self._changed()
 
-    def state(self) -> State:
+    def state(self) -> StoredCluster:
         """Return what a gate that takes over has to know."""
         ports = {
             name: {node_id: port for node_id, port in ports.items() if node_id in self.brokers}
             for name, ports in self._ports.items()
         }
         texts = tuple(map(address_text, self.options.bootstrap))
-        return State(
+        return StoredCluster(
             texts, self.cluster_id, self.requires_authentication, dict(self.brokers), ports
         )
 
-    def inherit(self, state: State) -> None:
+    def inherit(self, state: StoredCluster) -> None:
         """Begin with the brokers of the gate that is taken over, in place of the state file."""
         self._inherited = state
         self._keeps_file = False

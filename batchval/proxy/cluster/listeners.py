@@ -33,7 +33,14 @@ from batchval.proxy.cluster.listening_sockets import Acceptor, Port, Ports
 from batchval.proxy.settings.host_patterns import HostPattern
 from batchval.proxy.settings.options import ProxyOptions
 
-__all__ = ["WAIT_S", "Advertised", "AwaitedBrokers", "Listener", "Listeners", "UnknownBrokerError"]
+__all__ = [
+    "WAIT_S",
+    "Advertised",
+    "AwaitedBrokers",
+    "Listeners",
+    "ListeningPort",
+    "UnknownBrokerError",
+]
 
 
 class Advertised:
@@ -123,14 +130,14 @@ log = logging.getLogger("batchval.proxy")
 
 #: Pairs of an advertised host and a version of Metadata whose answers are kept; with one more all
 #: are forgotten.
-MOST_WRITTEN: Final = 64
+MAX_WRITTEN_ANSWERS: Final = 64
 
 #: Seconds until a port is tried again that the other gate of a hand-over has.
 AGAIN_S: Final = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Listener:
+class ListeningPort:
     """One listening port. ``node_id`` is None for the one that clients bootstrap from, ``sock``
     where another process accepts, and for a broker that clients choose by server name.
 
@@ -155,7 +162,7 @@ class Listeners:
         self,
         options: ProxyOptions,
         discovery: Discovery,
-        serve: Callable[[Listener], None],
+        serve: Callable[[ListeningPort], None],
         ports: Ports,
     ) -> None:
         self.options = options
@@ -164,8 +171,8 @@ class Listeners:
         self._ports = ports
         self._advertised = Advertised(options)
         self._awaited = AwaitedBrokers(discovery)
-        self.bootstrap: Listener | None = None
-        self.brokers: dict[int, Listener] = {}
+        self.bootstrap: ListeningPort | None = None
+        self.brokers: dict[int, ListeningPort] = {}
         self._closed = False
         self._written: dict[tuple[str, int], dict[bytes, bytes]] = {}
         # brokers that answers have named since ``_written`` was cleared, and when it was last used
@@ -173,23 +180,23 @@ class Listeners:
         self._used_s = 0.0
 
     @property
-    def listeners(self) -> list[Listener]:
+    def listeners(self) -> list[ListeningPort]:
         """Return all listeners, the bootstrap listener first."""
         first = [] if self.bootstrap is None else [self.bootstrap]
         return first + list(self.brokers.values())
 
-    def open_bootstrap(self) -> Listener:
+    def open_bootstrap(self) -> ListeningPort:
         """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
         host, port = self.options.listen
         bound = self._ports.open((self.options.listener_name, None), host, [port])
-        self.bootstrap = Listener(
+        self.bootstrap = ListeningPort(
             None, bound.sock, host, bound.number, self._advertised.bootstrap(bound.number)
         )
         self._serve(self.bootstrap)
         self.discovery.subscribe(self._learned, self._forgotten)
         return self.bootstrap
 
-    def listener_of(self, node_id: int, host: str, port: int) -> Listener:
+    def listener_of(self, node_id: int, host: str, port: int) -> ListeningPort:
         """Return the port of a broker that an answer names; bind it if it is new.
 
         Raises OSError, and TooManyBrokersError where no other broker can be known.
@@ -223,7 +230,7 @@ class Listeners:
         is_wanted = self.options.sni is not None or port == self._wanted(node_id)
         return self._advertised.broker(node_id, port, is_wanted=is_wanted)
 
-    def named(self, node_id: int | None) -> Listener:
+    def named(self, node_id: int | None) -> ListeningPort:
         """Return the listener of a broker by its server name, known or not; None: of any broker."""
         assert self.bootstrap is not None
         if node_id is None:
@@ -246,7 +253,7 @@ class Listeners:
         key = "" if self._advertised.is_fixed else own_host, version
         written = self._written.get(key)
         if written is None:
-            if len(self._written) >= MOST_WRITTEN:
+            if len(self._written) >= MAX_WRITTEN_ANSWERS:
                 self._forget_written()
             written = self._written[key] = {}
         return written
@@ -289,13 +296,15 @@ class Listeners:
             text = "broker %d (%s:%d) is at %s"
             self.discovery.lines.write(logging.INFO, text, node_id, host, port, where)
 
-    def _open(self, node_id: int) -> Listener:
+    def _open(self, node_id: int) -> ListeningPort:
         if self.options.sni is not None:
             listener = self.brokers[node_id] = self._by_name(node_id)
             return listener
         port = self._port_of(node_id)
         advertised = self._address_of(node_id, port.number)
-        listener = Listener(node_id, port.sock, self.options.listen[0], port.number, advertised)
+        listener = ListeningPort(
+            node_id, port.sock, self.options.listen[0], port.number, advertised
+        )
         self.brokers[node_id] = listener
         if port.is_awaited:
             log.info(
@@ -313,11 +322,11 @@ class Listeners:
         key = self.options.listener_name, node_id
         return self._ports.open(key, self.options.listen[0], self._numbers(node_id))
 
-    def _await(self, listener: Listener, node_id: int) -> None:
+    def _await(self, listener: ListeningPort, node_id: int) -> None:
         """Bind the port of a broker later, which the other gate of a hand-over has."""
         asyncio.get_running_loop().call_later(AGAIN_S, self._open_again, listener, node_id)
 
-    def _open_again(self, listener: Listener, node_id: int) -> None:
+    def _open_again(self, listener: ListeningPort, node_id: int) -> None:
         if self._closed or self.brokers.get(node_id) is not listener:
             return
         try:
@@ -344,11 +353,11 @@ class Listeners:
             listener.port = number
             listener.advertised = self._address_of(node_id, number)
 
-    def _by_name(self, node_id: int) -> Listener:
+    def _by_name(self, node_id: int) -> ListeningPort:
         """Return the listener of a broker that has no port of its own."""
         assert self.bootstrap is not None
         port = self.bootstrap.port
-        return Listener(
+        return ListeningPort(
             node_id, None, self.options.listen[0], port, self._address_of(node_id, port)
         )
 

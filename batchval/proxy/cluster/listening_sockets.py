@@ -186,7 +186,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 #: Connections that are accepted in one turn of the loop.
-MOST_AT_ONCE: Final = 16
+MAX_ACCEPTED_AT_ONCE: Final = 16
 
 PAUSE_S: Final = 0.1
 
@@ -210,7 +210,7 @@ class Acceptor:
         sock: socket.socket,
         factory: Callable[[], asyncio.BaseProtocol],
         *,
-        free: Callable[[], int] = lambda: MOST_AT_ONCE,
+        free: Callable[[], int] = lambda: MAX_ACCEPTED_AT_ONCE,
         refused: Callable[[Any], None] = lambda _: None,
         unopened: Callable[[Any], None] = lambda _: None,
         spare: SpareFiles | None = None,
@@ -267,7 +267,7 @@ class Acceptor:
         self.opening.discard(protocol)
 
     def _accept(self) -> None:
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_ACCEPTED_AT_ONCE):
             if self._is_held:
                 return
             try:

@@ -24,7 +24,7 @@ __all__ = ["Kind", "Probe", "http_at", "probe", "tls_at"]
 Kind = Literal["kafka", "unreachable", "silent", "http", "tls", "plaintext", "untrusted", "other"]
 
 _CORRELATION: Final = 0x6261_7463
-_LARGEST_ANSWER: Final = 1 << 20
+_MAX_ANSWER_BYTES: Final = 1 << 20
 _GET: Final = b"GET / HTTP/1.0\r\n\r\n"
 #: Reasons of OpenSSL for bytes that are not TLS's.
 _NOT_TLS: Final = (
@@ -104,7 +104,7 @@ def _classified(first: bytes) -> Probe | None:
     stated = int.from_bytes(first[:4], "big", signed=True)
     if (
         len(first) >= 8
-        and 4 <= stated <= _LARGEST_ANSWER
+        and 4 <= stated <= _MAX_ANSWER_BYTES
         and int.from_bytes(first[4:8], "big") == _CORRELATION
     ):
         return Probe("kafka")
@@ -159,7 +159,7 @@ async def _answer(address: tuple[str, int], tls: ssl.SSLContext | None, request:
 
 def _is_not_kafka(first: bytes) -> bool:
     """Return whether the answer cannot be the start of one of Kafka's."""
-    return not 4 <= int.from_bytes(first[:4], "big", signed=True) <= _LARGEST_ANSWER
+    return not 4 <= int.from_bytes(first[:4], "big", signed=True) <= _MAX_ANSWER_BYTES
 
 
 def _is_not_tls(error: ssl.SSLError) -> bool:

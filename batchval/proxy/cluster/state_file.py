@@ -25,7 +25,7 @@ from typing import Any, Final
 from batchval.proxy.cluster.metadata_client import BrokerAddress
 from batchval.proxy.settings.host_patterns import MAX_HOST, MAX_NODE_ID
 
-__all__ = ["State", "StateFile", "replace_file", "set_aside"]
+__all__ = ["StateFile", "StoredCluster", "replace_file", "set_aside"]
 
 #: Seconds after which nobody finishes a new file any more.
 UNFINISHED_S: Final = 3_600.0
@@ -95,7 +95,7 @@ MAX_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StoredCluster:
     """The content of the state file. ``bootstrap``: the addresses that were configured then."""
 
     bootstrap: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class State:
         return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def decode(cls, data: bytes) -> State:
+    def decode(cls, data: bytes) -> StoredCluster:
         """Read a file's content. Raises ValueError."""
         try:
             content = json.loads(data)
@@ -157,17 +157,17 @@ class StateFile:
         self.path = Path(directory) / NAME
         self._failure = ""
 
-    def load(self) -> State | None:
+    def load(self) -> StoredCluster | None:
         """Return what the file holds; None, with one warning, if that cannot be used."""
         try:
-            return State.decode(_read(self.path))
+            return StoredCluster.decode(_read(self.path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             log.warning("the state file %s is ignored: %s", self.path, _reason(error))
             return None
 
-    def save(self, state: State) -> bool:
+    def save(self, state: StoredCluster) -> bool:
         """Replace the file's content, whole or not at all; return whether it could be written."""
         try:
             # by process: two gates of a hand-over may write at once

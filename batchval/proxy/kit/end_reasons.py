@@ -12,14 +12,14 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-__all__ = ["CLIENT", "REASONS", "Reason", "explained", "reason_of"]
+__all__ = ["CLIENT", "REASONS", "EndReason", "explained", "reason_of"]
 
 #: The client has closed the connection itself: such an end is not counted, and logged with level
 #: debug alone.
 CLIENT: Final = "client"
 
 
-class Reason(NamedTuple):
+class EndReason(NamedTuple):
     """A reason for the end of a connection. ``level`` is logging's: INFO where nothing is wrong."""
 
     level: int
@@ -27,21 +27,21 @@ class Reason(NamedTuple):
     advice: str
 
 
-def _fine(meaning: str, advice: str = "Nothing.") -> Reason:
-    return Reason(logging.INFO, meaning, advice)
+def _fine(meaning: str, advice: str = "Nothing.") -> EndReason:
+    return EndReason(logging.INFO, meaning, advice)
 
 
-def _wrong(meaning: str, advice: str) -> Reason:
-    return Reason(logging.WARNING, meaning, advice)
+def _wrong(meaning: str, advice: str) -> EndReason:
+    return EndReason(logging.WARNING, meaning, advice)
 
 
 _DAMAGED: Final = "Look for a client of an unknown protocol, or for bytes changed on the network."
 _BUG: Final = "Report it with this line: it is an error of batchval."
 _SLOW: Final = "Look at the client and its network, or raise limits.{}."
 
-REASONS: Final[dict[str, Reason]] = {
+REASONS: Final[dict[str, EndReason]] = {
     # ---- ends without a fault ----
-    CLIENT: Reason(logging.DEBUG, "The client closed the connection.", "Nothing."),
+    CLIENT: EndReason(logging.DEBUG, "The client closed the connection.", "Nothing."),
     "idle": _fine(
         "The client sent no request for limits.idle_timeout_ms.",
         "Nothing: clients connect again.",
@@ -85,7 +85,7 @@ REASONS: Final[dict[str, Reason]] = {
         "The client did not finish the TLS handshake in limits.handshake_timeout_ms.",
         "Look at the client and its network; port scans and probes do this, too.",
     ),
-    "handshake_client": Reason(
+    "handshake_client": EndReason(
         logging.DEBUG,
         "The client closed the connection during the TLS handshake.",
         "Nothing for a probe; else see the client's log: it may not trust the certificate.",
@@ -229,7 +229,7 @@ REASONS: Final[dict[str, Reason]] = {
 _UNKNOWN: Final = _wrong("The gate ended the connection.", "See the other lines of the log.")
 
 
-def reason_of(word: str) -> Reason:
+def reason_of(word: str) -> EndReason:
     """Return what is known of a reason; a general answer for one that the table does not have."""
     return REASONS.get(word, _UNKNOWN)
 

@@ -15,16 +15,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from batchval.proxy.kit.topics import LONGEST_NAME, is_topic_name
+from batchval.proxy.kit.topics import MAX_TOPIC_LENGTH, is_topic_name
 
 __all__ = ["UNDECIDED", "is_principal", "name_for"]
 
-#: Returned where the search would take more than MOST_STEPS: the glob may match.
+#: Returned where the search would take more than MAX_STEPS: the glob may match.
 UNDECIDED: Final = "?"
 
-MOST_STEPS: Final = 50_000  # of one glob by one character, about 2 us each
+MAX_STEPS: Final = 50_000  # of one glob by one character, about 2 us each
 #: A glob is compared with so many earlier ones.
-MOST_EARLIER: Final = 1_000
+MAX_EARLIER_GLOBS: Final = 1_000
 _GUESSES: Final = ("", "zq7", "Z", "-0_", "User:zq7")
 _PRINCIPAL: Final = "User:"
 _DECIDED: Final = "allowed"
@@ -39,7 +39,7 @@ def name_for(glob: str, earlier: Sequence[str], *, principals: bool = False) -> 
     Names are topic names, or principals in Kafka's form (``User:alice``).
     """
     names = PRINCIPALS if principals else TOPICS
-    earlier = earlier[:MOST_EARLIER]
+    earlier = earlier[:MAX_EARLIER_GLOBS]
     guesses = [
         name for name in _guesses(glob) if names.allowed(name) and fnmatch.fnmatchcase(name, glob)
     ]
@@ -59,7 +59,7 @@ def _found(names: _Names, *globs: str) -> str | None:
     )
 
 
-@functools.lru_cache(maxsize=2 * MOST_EARLIER)
+@functools.lru_cache(maxsize=2 * MAX_EARLIER_GLOBS)
 def _regex(glob: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(glob))
 
@@ -89,7 +89,7 @@ def is_principal(name: str) -> bool:
     return name.startswith(_PRINCIPAL) and len(name) > len(_PRINCIPAL)
 
 
-TOPICS: Final = _Names(is_topic_name, "", _TOPIC_CHARACTERS, LONGEST_NAME, 3)
+TOPICS: Final = _Names(is_topic_name, "", _TOPIC_CHARACTERS, MAX_TOPIC_LENGTH, 3)
 PRINCIPALS: Final = _Names(is_principal, _PRINCIPAL, "", 2_000, len(_PRINCIPAL) + 1)
 
 
@@ -174,7 +174,7 @@ def _search(globs: list[list[_Element]], characters: list[str], names: _Names) -
                 if not (name.startswith(names.prefix) or names.prefix.startswith(name)):
                     continue
                 steps += len(globs)
-                if steps > MOST_STEPS:
+                if steps > MAX_STEPS:
                     return UNDECIDED
                 after = tuple(
                     _after(glob, at, character) for glob, at in zip(globs, states, strict=True)

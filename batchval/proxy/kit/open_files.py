@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["SpareFiles", "connections_allowed", "raise_limit", "reserve_for", "too_few"]
 
 #: More is useless, and some libraries walk over all descriptors that a process may have.
-MOST: Final = 1 << 20
+MAX_DESCRIPTORS: Final = 1 << 20
 #: Those of the interpreter, the loop, look-ups of names, certificates, and requests for topics.
 LIBRARIES: Final = 64
 
@@ -24,9 +24,9 @@ LIBRARIES: Final = 64
 def raise_limit() -> int:
     """Raise the soft limit of open files to the hard one, and return what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return MOST if soft == resource.RLIM_INFINITY else soft
+        return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):  # a container may refuse it

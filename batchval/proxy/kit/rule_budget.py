@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 from batchval.core.batches.record_columns import RecordColumns
 from batchval.custom_rules import CustomRule, CustomRuleError, RecordFinding
 
-__all__ = ["LONGEST_SENDER", "STUCK_S", "Answer", "BudgetedRule", "RuleBudget"]
+__all__ = ["MAX_SENDER_LENGTH", "STUCK_S", "BudgetedRule", "RuleAnswer", "RuleBudget"]
 
 #: Seconds after which a call counts as one that may never return.
 STUCK_S: Final = 5.0
@@ -38,7 +38,7 @@ MIN_SENDERS: Final = 3
 #: Senders of which a rule knows what they have cost; those asked longest ago are forgotten.
 MAX_SENDERS: Final = 1_000
 #: Characters of a sender's name in a log line.
-LONGEST_SENDER: Final = 249
+MAX_SENDER_LENGTH: Final = 249
 _MIB: Final = 1 << 20
 #: Records that take as much of a budget as a MiB: a loop in Python needs about 1 us for each.
 RECORDS_PER_MIB: Final = 2_000
@@ -64,7 +64,7 @@ class RuleBudget:
     pass_errors: bool = False
 
 
-class Answer(NamedTuple):
+class RuleAnswer(NamedTuple):
     """The answer of a rule; ``reason`` is None where the batch may go on.
 
     ``used_s``  CPU seconds of the call
@@ -148,7 +148,7 @@ class BudgetedRule:
             one.overruns.clear()
         return any(key == sender and now - began > STUCK_S for key, began in self._running.values())
 
-    def ask(self, columns: RecordColumns, sender: str = "") -> Answer:
+    def ask(self, columns: RecordColumns, sender: str = "") -> RuleAnswer:
         """Return what the rule says of the records of one batch of a sender."""
         now = self._clock()
         with self._lock:
@@ -158,11 +158,11 @@ class BudgetedRule:
                 self.unasked_total += 1
         if is_refused:
             text = f"custom rule {self.name} took too long for batches of this client: retry later"
-            return Answer("suspended", [], text)
+            return RuleAnswer("suspended", [], text)
         if is_suspended:
             passes = self.budget.pass_suspended
             text = f"custom rule {self.name} is suspended: retry later"
-            return Answer("suspended", [], None if passes else text)
+            return RuleAnswer("suspended", [], None if passes else text)
         self._resume()
         thread = threading.get_ident()
         started = self._clock()
@@ -185,7 +185,7 @@ class BudgetedRule:
         elapsed_s = self._clock() - started
         self._count(sender, used_s, elapsed_s, budget_s, bool(findings), failure)
         if failure is not None:
-            return Answer(
+            return RuleAnswer(
                 "error",
                 [],
                 None if self.budget.pass_errors else f"custom rule {self.name} failed",
@@ -194,8 +194,8 @@ class BudgetedRule:
         if findings:
             first = findings[0]
             text = f"record {first.row}: {first.text} (custom rule {self.name})"
-            return Answer("answered", findings, text, used_s)
-        return Answer("answered", [], None, used_s)
+            return RuleAnswer("answered", findings, text, used_s)
+        return RuleAnswer("answered", [], None, used_s)
 
     def _resume(self) -> None:
         with self._lock:
@@ -243,7 +243,10 @@ class BudgetedRule:
             log.warning(
                 "custom rule %s is suspended for %s for %g s: %d calls took longer than the "
                 "budget, the last one %.1f ms of %.1f ms, and %.1f ms with its waits",
-                *(self.name, "all clients" if suspended else sender[:LONGEST_SENDER] or "a client"),
+                *(
+                    self.name,
+                    "all clients" if suspended else sender[:MAX_SENDER_LENGTH] or "a client",
+                ),
                 *(self.budget.suspend_s, self.budget.overruns),
                 *(used_s * 1e3, budget_s * 1e3, elapsed_s * 1e3),
             )

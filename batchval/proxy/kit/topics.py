@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final, TypeVar
 
-__all__ = ["LONGEST_NAME", "FirstMatch", "KnownTopics", "is_topic_name"]
+__all__ = ["MAX_TOPIC_LENGTH", "FirstMatch", "KnownTopics", "is_topic_name"]
 
 T = TypeVar("T")
 
 #: Topics that are remembered.
-MOST_TOPICS: Final = 100_000
+MAX_TOPICS: Final = 100_000
 
 #: Characters of a topic's name.
-LONGEST_NAME: Final = 249
+MAX_TOPIC_LENGTH: Final = 249
 
-_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
 
 
 def is_topic_name(name: str) -> bool:
@@ -62,11 +62,11 @@ class KnownTopics:
             if name not in self._names:
                 if not is_topic_name(name):
                     continue
-                if len(self._names) >= MOST_TOPICS:
+                if len(self._names) >= MAX_TOPICS:
                     self._names.clear()
                 self._names.add(name)
             if any(topic_id) and self.by_id.get(topic_id) != name:
-                if len(self.by_id) >= MOST_TOPICS:
+                if len(self.by_id) >= MAX_TOPICS:
                     self.by_id.clear()
                 self.by_id[bytes(topic_id)] = name
 

@@ -29,13 +29,13 @@ from batchval.proxy.life.file_limits import connections_of, most_ports
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.life.http_pages import Pages
-from batchval.proxy.life.parts import Parts, options_for
+from batchval.proxy.life.parts import ConfiguredParts, options_for
 from batchval.proxy.life.prepared import Prepared, Step
-from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.life.server import ListenerServer, Shared
 from batchval.proxy.life.succession import Succession
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
-from batchval.proxy.produce.quarantine import Quarantine
+from batchval.proxy.produce.quarantine import QuarantineWriter
 from batchval.proxy.session.connection_log import ConnectionLog
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal
@@ -49,7 +49,7 @@ from batchval.proxy.watch.senders import SenderTable
 if TYPE_CHECKING:
     from batchval.proxy.watch.otlp_export import OtlpExport
 
-__all__ = ["RunningGate"]
+__all__ = ["Gate"]
 
 #: Seconds between looks at the ages of requests and at the lines that the log left out.
 LOOK_S: Final = 1.0
@@ -59,7 +59,7 @@ RETIRE_S: Final = 60.0
 log = logging.getLogger("batchval.proxy")
 
 
-class RunningGate:
+class Gate:
     """The whole gate of one process. Call ``start`` and ``stop`` on a running loop. Raises
     ConfigError where certificates or secrets cannot be read.
 
@@ -103,8 +103,10 @@ class RunningGate:
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
-        self.hold(Parts(settings, self.read_topics))
-        self.quarantine = Quarantine.made(settings.quarantine, version) if self.validates else None
+        self.hold(ConfiguredParts(settings, self.read_topics))
+        self.quarantine = (
+            QuarantineWriter.made(settings.quarantine, version) if self.validates else None
+        )
         self.discovery = self._discovery()
         self.succession = Succession(self, predecessor)
         if predecessor is not None:
@@ -138,13 +140,13 @@ class RunningGate:
         self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
-        self._retired: list[tuple[Parts, list[Gate]]] = []
+        self._retired: list[tuple[ConfiguredParts, list[ProduceValidator]]] = []
         self.otlp = self._export(version)
         self.pages.watch()
 
     # ---- what it is made of ----------------------------------------------------------------------
 
-    def hold(self, parts: Parts) -> None:
+    def hold(self, parts: ConfiguredParts) -> None:
         """Use these parts from now on: they are looked up at each use."""
         self.parts = parts
         self.settings = parts.settings
@@ -153,17 +155,17 @@ class RunningGate:
         self.record_parts = parts.record_parts
         self._named_topics = parts.named_topics
 
-    def options_of(self, parts: Parts) -> dict[str, ProxyOptions]:
+    def options_of(self, parts: ConfiguredParts) -> dict[str, ProxyOptions]:
         """Return the options of each listener, by its name."""
         return {one.name: self._options(one, parts) for one in parts.settings.listeners}
 
-    def _options(self, listener: Listener, parts: Parts) -> ProxyOptions:
+    def _options(self, listener: Listener, parts: ConfiguredParts) -> ProxyOptions:
         refused, denied = self._refused, self.denials.denied
         return options_for(
             listener, parts, on_refusal=refused, on_denied=denied, quarantine=self.quarantine
         )
 
-    def discovery_options(self, parts: Parts) -> DiscoveryOptions:
+    def discovery_options(self, parts: ConfiguredParts) -> DiscoveryOptions:
         """Return how the brokers are found."""
         settings, admin = parts.settings, parts.settings.upstream.admin
         directory = settings.state_folder
@@ -191,9 +193,9 @@ class RunningGate:
             self.senders,
         )
 
-    def _proxy(self, options: ProxyOptions) -> Proxy:
+    def _proxy(self, options: ProxyOptions) -> ListenerServer:
         """Return what serves one listener."""
-        return Proxy(options, shared=self.shared)
+        return ListenerServer(options, shared=self.shared)
 
     def _validated(self) -> int:
         """Return how many batches have been validated."""
@@ -387,7 +389,7 @@ class RunningGate:
             self.cluster_topics.refresh_s = self.parts.refresh_s
             self._topics_task = asyncio.create_task(self.cluster_topics.run())
 
-    def retire(self, parts: Parts, gates: list[Gate]) -> None:
+    def retire(self, parts: ConfiguredParts, gates: list[ProduceValidator]) -> None:
         """Close what was used before, once nobody waits for an answer of it any more."""
         self._retired.append((parts, gates))
         asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired, 1)

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, cast
 from batchval.proxy.cluster.listening_sockets import Acceptor, SocketKey
 from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.life.handover_messages import (
-    MOST_FROM_NEW,
+    MAX_NEW_GATE_BYTES,
     VERSION,
     HandOverError,
     Incoming,
@@ -43,9 +43,9 @@ __all__ = [
     "NOT_A_SOCKET",
     "TRANSITIONS",
     "Control",
-    "Event",
+    "HandoverEvent",
+    "HandoverState",
     "Offer",
-    "State",
     "connectable",
     "credentials",
 ]
@@ -57,7 +57,7 @@ HELLO_S: Final = 5.0
 PREPARE_S: Final = 120.0
 TAKE_S: Final = 10.0
 
-MOST_PEERS: Final = 8
+MAX_PEERS: Final = 8
 #: What to do about a file at the path of the control socket.
 NOT_A_SOCKET: Final = "remove it, or set control to another path"
 #: Sockets that go with one message; Linux takes up to 253 (SCM_MAX_FD).
@@ -69,7 +69,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 log = logging.getLogger("batchval.proxy")
 
 
-class State(enum.Enum):
+class HandoverState(enum.Enum):
     """The states of a hand-over in the running gate."""
 
     SERVING = "serving"
@@ -79,7 +79,7 @@ class State(enum.Enum):
     STOPPED = "stopped"
 
 
-class Event(enum.Enum):
+class HandoverEvent(enum.Enum):
     """The events of a hand-over."""
 
     HELLO = "hello"
@@ -90,22 +90,22 @@ class Event(enum.Enum):
 
 
 #: (state, event) -> the next state.
-TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (State.SERVING, Event.HELLO): State.OFFERED,
-    (State.SERVING, Event.STOP): State.STOPPED,
-    (State.OFFERED, Event.READY): State.STARTING,
-    (State.OFFERED, Event.LOST): State.SERVING,
-    (State.OFFERED, Event.STOP): State.STOPPED,
-    (State.STARTING, Event.TOOK): State.HANDED,
-    (State.STARTING, Event.LOST): State.SERVING,
-    (State.STARTING, Event.STOP): State.STOPPED,
+TRANSITIONS: Final[dict[tuple[HandoverState, HandoverEvent], HandoverState]] = {
+    (HandoverState.SERVING, HandoverEvent.HELLO): HandoverState.OFFERED,
+    (HandoverState.SERVING, HandoverEvent.STOP): HandoverState.STOPPED,
+    (HandoverState.OFFERED, HandoverEvent.READY): HandoverState.STARTING,
+    (HandoverState.OFFERED, HandoverEvent.LOST): HandoverState.SERVING,
+    (HandoverState.OFFERED, HandoverEvent.STOP): HandoverState.STOPPED,
+    (HandoverState.STARTING, HandoverEvent.TOOK): HandoverState.HANDED,
+    (HandoverState.STARTING, HandoverEvent.LOST): HandoverState.SERVING,
+    (HandoverState.STARTING, HandoverEvent.STOP): HandoverState.STOPPED,
 }
 
 
 class Offer(NamedTuple):
     """The sockets and facts that a new gate gets.
 
-    ``state``    the brokers as in brokers.json: ``State.encode``
+    ``state``    the brokers as in brokers.json: ``HandoverState.encode``
     ``unready``  why this gate cannot serve clients; None if it can
     """
 
@@ -114,7 +114,7 @@ class Offer(NamedTuple):
     unready: str | None
 
 
-class Control(StateMachine[State, Event]):
+class Control(StateMachine[HandoverState, HandoverEvent]):
     """The control socket at ``path``, of mode 0600.
 
     ``offer``      returns what a new gate gets. Raises HandOverError where there is none to be had
@@ -132,7 +132,7 @@ class Control(StateMachine[State, Event]):
         kept: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
-        self.state = State.SERVING
+        self.state = HandoverState.SERVING
         self.peers: set[_Peer] = set()
         self._offer = offer
         self._handed = handed
@@ -155,9 +155,9 @@ class Control(StateMachine[State, Event]):
 
     def stop(self) -> None:
         """Accept nothing any more; remove the socket's file unless a new gate has the socket."""
-        self.move(Event.STOP)
+        self.move(HandoverEvent.STOP)
         if (
-            self.state is State.STOPPED
+            self.state is HandoverState.STOPPED
             and self._file is not None
             and _identity(self.path) == self._file
         ):
@@ -168,7 +168,7 @@ class Control(StateMachine[State, Event]):
         if self._sock is not None:
             self._sock.close()
         for peer in list(self.peers):
-            if self.state is State.STOPPED or peer is not self._taker:
+            if self.state is HandoverState.STOPPED or peer is not self._taker:
                 peer.refuse("the gate ends")
 
     def ended(self) -> None:
@@ -178,7 +178,7 @@ class Control(StateMachine[State, Event]):
             self._taker.close()
 
     def _free(self) -> int:
-        return MOST_PEERS - len(self.peers)
+        return MAX_PEERS - len(self.peers)
 
     # ---- what peers report -----------------------------------------------------------------------
 
@@ -197,10 +197,10 @@ class Control(StateMachine[State, Event]):
             raise HandOverError(f"it sent {kind!r:.40}, expected hello")
         elif kind == "failed":
             raise HandOverError(str(message.get("why"))[:1_000])
-        elif kind == "ready" and self.move(Event.READY):
+        elif kind == "ready" and self.move(HandoverEvent.READY):
             peer.allow(TAKE_S)
             peer.send("go")
-        elif kind == "took" and self.move(Event.TOOK):
+        elif kind == "took" and self.move(HandoverEvent.TOOK):
             peer.allow(None)
             log.info("process %d has taken over", self._taker_pid)
             self._handed(self._taker_pid)
@@ -217,7 +217,7 @@ class Control(StateMachine[State, Event]):
             peer.refuse(
                 f"the running gate speaks version {VERSION} of the hand-over, the new one {version!r:.40}"
             )
-        elif self.state is not State.SERVING:
+        elif self.state is not HandoverState.SERVING:
             peer.refuse(f"process {self._taker_pid} takes over already")
         else:
             try:
@@ -225,7 +225,7 @@ class Control(StateMachine[State, Event]):
             except HandOverError as error:
                 peer.refuse(str(error))
                 return
-            self.move(Event.HELLO)
+            self.move(HandoverEvent.HELLO)
             self._taker, self._taker_pid = peer, pid if isinstance(pid, int) else 0
             peer.allow(PREPARE_S)
             assert self._sock is not None
@@ -243,7 +243,7 @@ class Control(StateMachine[State, Event]):
         self.peers.discard(peer)
         if peer is self._taker:
             self._taker = None
-            if self.move(Event.LOST):
+            if self.move(HandoverEvent.LOST):
                 self._kept()
                 why = why or "it closed the connection"
                 log.error(
@@ -264,7 +264,7 @@ class _Peer(asyncio.Protocol):
         self.pid = 0
         self.refusal = ""
         self._control = control
-        self._incoming = Incoming(MOST_FROM_NEW)
+        self._incoming = Incoming(MAX_NEW_GATE_BYTES)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._offering: asyncio.Task[None] | None = None
@@ -386,7 +386,7 @@ def _listening(path: Path) -> socket.socket:
                 os.unlink(address)  # of a process that was killed
             sock.bind(address)
             os.chmod(address, 0o600)
-            sock.listen(MOST_PEERS)
+            sock.listen(MAX_PEERS)
     except BaseException:
         sock.close()
         raise

@@ -45,7 +45,7 @@ _GROUP: Final = stat.S_IRGRP | stat.S_IWGRP
 
 _FILES: Final = ("certificate", "key", "ca", "client_ca", "client_crl")
 
-_LARGEST_KEY: Final = 1 << 20
+_MAX_KEY_BYTES: Final = 1 << 20
 
 
 def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
@@ -171,7 +171,7 @@ def _unreadable(path: Path) -> str:
 def _is_open(key: Path) -> bool:
     """Return whether a private key in PEM form needs no password."""
     try:
-        text = read(key, _LARGEST_KEY)
+        text = read(key, _MAX_KEY_BYTES)
     except OSError:
         return False
     return b"PRIVATE KEY-----" in text and b"ENCRYPTED" not in text

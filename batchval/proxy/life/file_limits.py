@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
-from batchval.proxy.life.health import MOST_CONNECTIONS
+from batchval.proxy.life.health import MAX_CONNECTIONS
 from batchval.proxy.settings.config import Settings
 
 __all__ = ["connections_of", "log_fewer", "most_ports", "reserve_of"]
@@ -19,7 +19,7 @@ def reserve_of(settings: Settings, threads: int) -> int:
         1 + (listener.broker_ports if listener.sni is None else 0)
         for listener in settings.listeners
     )
-    health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
+    health = 0 if settings.metrics.address is None else MAX_CONNECTIONS
     return reserve_for(listening, threads, health)
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from batchval.proxy.cluster.listening_sockets import SocketKey
-from batchval.proxy.cluster.state_file import State
+from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.kit.open_files import raise_limit
 from batchval.proxy.life.control import CONTROL, SOCKETS_AT_ONCE, connectable, credentials
 from batchval.proxy.life.handover_messages import (
-    MOST_FROM_RUNNING,
+    MAX_RUNNING_GATE_BYTES,
     VERSION,
     GoneError,
     HandOverError,
@@ -56,10 +56,10 @@ class TakeOver:
     def __init__(self, sock: socket.socket, pid: int) -> None:
         self.pid = pid
         self.sockets: dict[SocketKey, socket.socket] = {}
-        self.state = State()
+        self.state = StoredCluster()
         self.unready: str | None = None
         self._sock = sock
-        self._incoming = Incoming(MOST_FROM_RUNNING)
+        self._incoming = Incoming(MAX_RUNNING_GATE_BYTES)
         self._messages: list[dict[str, Any]] = []
         try:
             self._receive_sockets()
@@ -112,7 +112,7 @@ class TakeOver:
                 left = message["left"]
                 if "state" in message:
                     self.unready = _text(message["unready"])
-                    self.state = State.decode((_text(message["state"]) or "").encode())
+                    self.state = StoredCluster.decode((_text(message["state"]) or "").encode())
         except (KeyError, TypeError, ValueError) as error:
             raise HandOverError(f"the running gate sent something unexpected: {error}") from None
         finally:

@@ -25,8 +25,8 @@ import struct
 from typing import Any, Final
 
 __all__ = [
-    "MOST_FROM_NEW",
-    "MOST_FROM_RUNNING",
+    "MAX_NEW_GATE_BYTES",
+    "MAX_RUNNING_GATE_BYTES",
     "VERSION",
     "GoneError",
     "HandOverError",
@@ -37,8 +37,8 @@ __all__ = [
 VERSION: Final = 1
 
 #: Bytes of a message: of the new gate, and of the running one, whose first holds all brokers.
-MOST_FROM_NEW: Final = 4 << 10
-MOST_FROM_RUNNING: Final = 8 << 20
+MAX_NEW_GATE_BYTES: Final = 4 << 10
+MAX_RUNNING_GATE_BYTES: Final = 8 << 20
 
 _MAGIC: Final = b"BVGH"
 _HEADER: Final = struct.Struct(">4sI")

@@ -10,7 +10,7 @@ from one address: above that the oldest of the address that has the most is clos
 which asks at once is answered however many others wait. /clients is not shown to pages of other
 sites (``refusal_of``); the others answer any Host, since probes and scrapers send many names.
 
-``Request`` is one request: its target, and the hosts that it names.
+``HttpRequest`` is one request: its target, and the hosts that it names.
 
     GET /clients?old=true HTTP/1.1
     Host: gate-1.example.com:9464
@@ -44,7 +44,7 @@ from batchval.proxy.watch.clients import Asked, asked_for
 from batchval.proxy.watch.metrics import CONTENT_TYPE
 from batchval.report.units import printable
 
-__all__ = ["LOCALHOST", "HealthServer", "Request", "host_of", "is_allowed", "refusal_of"]
+__all__ = ["LOCALHOST", "HealthServer", "HttpRequest", "host_of", "is_allowed", "refusal_of"]
 
 LOCALHOST: Final = "localhost"
 
@@ -62,7 +62,7 @@ _MAX_PORT: Final = 65_535
 _SHOWN: Final = 100
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request. ``hosts`` and ``origins`` are as they came, in any form.
 
     ``authority``  host and port of a target in the absolute form, which proxies get; else None
@@ -78,7 +78,7 @@ class Request(NamedTuple):
     origins: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, head: bytes) -> Request:
+    def parse(cls, head: bytes) -> HttpRequest:
         """Read the lines of a request, up to its empty line. Raises ValueError."""
         first, *lines = (line.decode("latin-1") for line in head.splitlines())
         method, target, version = first.split(" ")
@@ -130,7 +130,7 @@ def is_allowed(host: str, allowed: Collection[str]) -> bool:
     return True
 
 
-def refusal_of(request: Request, allowed: Collection[str], at: str) -> tuple[int, str] | None:
+def refusal_of(request: HttpRequest, allowed: Collection[str], at: str) -> tuple[int, str] | None:
     """Return the status and the text for a request of another site; None where it is served.
 
     ``at``  the address of the gate that the connection is for, as HOST:PORT
@@ -162,11 +162,11 @@ def _shown(text: str) -> str:
     return printable(text[:_SHOWN])
 
 
-MOST_CONNECTIONS: Final = 32
+MAX_CONNECTIONS: Final = 32
 
-MOST_OF_ONE_ADDRESS: Final = 8
+MAX_CONNECTIONS_PER_ADDRESS: Final = 8
 
-MOST_BYTES: Final = 8192
+MAX_REQUEST_BYTES: Final = 8192
 
 TIMEOUT_S: Final = 10.0
 
@@ -174,7 +174,7 @@ TIMEOUT_S: Final = 10.0
 METHODS: Final = ("GET", "HEAD")
 
 #: Connections that may be here for a moment until the oldest are closed.
-MOST_OVER: Final = 4
+MAX_CONNECTIONS_BEYOND: Final = 4
 
 BACKLOG: Final = 128
 
@@ -184,7 +184,7 @@ PAUSE: Final = 4
 
 _PLAIN = "text/plain; charset=utf-8"
 
-Answer = tuple[int, str, bytes]
+HttpAnswer = tuple[int, str, bytes]
 
 """(status, content type, body)"""
 
@@ -249,7 +249,7 @@ class HealthServer:
 
     def accept(self, socks: Sequence[socket.socket]) -> None:
         """Accept connections at these sockets, and own them from now on."""
-        self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
+        self._spare = SpareFiles(MAX_CONNECTIONS + MAX_CONNECTIONS_BEYOND)
         for sock in socks:
             self._acceptors.append(
                 Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare)
@@ -257,7 +257,7 @@ class HealthServer:
 
     def _free(self) -> int:
         opening = sum(len(one.opening) for one in self._acceptors)
-        return MOST_CONNECTIONS + MOST_OVER - len(self._open) - opening
+        return MAX_CONNECTIONS + MAX_CONNECTIONS_BEYOND - len(self._open) - opening
 
     def close_port(self) -> None:
         """Accept nothing any more. Connections are not touched."""
@@ -291,12 +291,12 @@ class HealthServer:
         self.connections[connection] = address
         self._open.add(connection)
         (most, count), *_ = Counter(self.connections.values()).most_common(1)
-        if count > MOST_OF_ONE_ADDRESS or len(self.connections) > MOST_CONNECTIONS:
+        if count > MAX_CONNECTIONS_PER_ADDRESS or len(self.connections) > MAX_CONNECTIONS:
             oldest = next(one for one, whose in self.connections.items() if whose == most)
             del self.connections[oldest]
             oldest.hang_up()
 
-    async def answer(self, request: Request, at: str) -> Answer:
+    async def answer(self, request: HttpRequest, at: str) -> HttpAnswer:
         """Return the answer to a request that came to this address of the gate."""
         if request.method not in METHODS:
             return 405, _PLAIN, b"method must be GET or HEAD\n"
@@ -400,20 +400,20 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._asked:
             return
-        self._received += data[: MOST_BYTES + 1]
+        self._received += data[: MAX_REQUEST_BYTES + 1]
         if b"\r\n\r\n" not in self._received and b"\n\n" not in self._received:
-            if len(self._received) > MOST_BYTES:
+            if len(self._received) > MAX_REQUEST_BYTES:
                 self._write("GET", (431, _PLAIN, b""))
             return
         try:
-            request = Request.parse(bytes(self._received))
+            request = HttpRequest.parse(bytes(self._received))
         except ValueError:
             self._write("GET", (400, _PLAIN, b""))
             return
         self._asked = True
         self._answering = asyncio.get_running_loop().create_task(self._answer(request))
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         try:
             answer = await self.server.answer(request, self._address())
         except Exception:
@@ -426,7 +426,7 @@ class _Connection(asyncio.Protocol):
         name = None if self._transport is None else self._transport.get_extra_info("sockname")
         return str(Address(*name[:2])) if name else ""
 
-    def _write(self, method: str, answer: Answer) -> None:
+    def _write(self, method: str, answer: HttpAnswer) -> None:
         self._asked = True
         if self._transport is None or self._transport.is_closing():
             return

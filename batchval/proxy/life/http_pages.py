@@ -16,7 +16,7 @@ from batchval.proxy.watch.clients import Asked, page_of
 from batchval.proxy.watch.metrics import Family, of_clients, single
 
 if TYPE_CHECKING:
-    from batchval.proxy.life.assemble import RunningGate
+    from batchval.proxy.life.assemble import Gate
     from batchval.proxy.watch.otlp_export import OtlpExport
 
 __all__ = ["Ages", "Pages"]
@@ -57,7 +57,7 @@ COLLECTED_A_TURN: Final = 100
 class Pages:
     """The pages of one gate; ``oldest`` is how long the oldest requests have waited."""
 
-    def __init__(self, gate: RunningGate) -> None:
+    def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.oldest = Ages()
 

@@ -34,9 +34,9 @@ from batchval.proxy.kit.state_machine import StateMachine
 __all__ = [
     "SIGNALS",
     "TRANSITIONS",
-    "Event",
     "Leaving",
     "Life",
+    "LifecycleEvent",
     "Phase",
     "calm_collector",
     "notify",
@@ -54,7 +54,7 @@ class Phase(enum.Enum):
     ENDED = "ended"
 
 
-class Event(enum.Enum):
+class LifecycleEvent(enum.Enum):
     """The events of the process."""
 
     TERMINATE = "terminate"
@@ -66,25 +66,25 @@ class Event(enum.Enum):
 
 
 #: (phase, event) -> the next phase.
-TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
-    (Phase.SERVING, Event.TERMINATE): Phase.LEAVING,
-    (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
-    (Phase.SERVING, Event.HANDED): Phase.HANDED,
-    (Phase.LEAVING, Event.TERMINATE): Phase.DRAINING,
-    (Phase.LEAVING, Event.INTERRUPT): Phase.DRAINING,
-    (Phase.LEAVING, Event.DELAYED): Phase.DRAINING,
-    (Phase.HANDED, Event.TERMINATE): Phase.DRAINING,
-    (Phase.HANDED, Event.INTERRUPT): Phase.DRAINING,
-    (Phase.HANDED, Event.DRAINED): Phase.ENDED,
-    (Phase.DRAINING, Event.TERMINATE): Phase.ENDED,
-    (Phase.DRAINING, Event.INTERRUPT): Phase.ENDED,
-    (Phase.DRAINING, Event.DRAINED): Phase.ENDED,
+TRANSITIONS: Final[dict[tuple[Phase, LifecycleEvent], Phase]] = {
+    (Phase.SERVING, LifecycleEvent.TERMINATE): Phase.LEAVING,
+    (Phase.SERVING, LifecycleEvent.INTERRUPT): Phase.DRAINING,
+    (Phase.SERVING, LifecycleEvent.HANDED): Phase.HANDED,
+    (Phase.LEAVING, LifecycleEvent.TERMINATE): Phase.DRAINING,
+    (Phase.LEAVING, LifecycleEvent.INTERRUPT): Phase.DRAINING,
+    (Phase.LEAVING, LifecycleEvent.DELAYED): Phase.DRAINING,
+    (Phase.HANDED, LifecycleEvent.TERMINATE): Phase.DRAINING,
+    (Phase.HANDED, LifecycleEvent.INTERRUPT): Phase.DRAINING,
+    (Phase.HANDED, LifecycleEvent.DRAINED): Phase.ENDED,
+    (Phase.DRAINING, LifecycleEvent.TERMINATE): Phase.ENDED,
+    (Phase.DRAINING, LifecycleEvent.INTERRUPT): Phase.ENDED,
+    (Phase.DRAINING, LifecycleEvent.DRAINED): Phase.ENDED,
 }
 
 SIGNALS: Final = {
-    signal.SIGTERM: Event.TERMINATE,
-    signal.SIGINT: Event.INTERRUPT,
-    signal.SIGHUP: Event.RELOAD,
+    signal.SIGTERM: LifecycleEvent.TERMINATE,
+    signal.SIGINT: LifecycleEvent.INTERRUPT,
+    signal.SIGHUP: LifecycleEvent.RELOAD,
 }
 
 
@@ -98,7 +98,7 @@ class Leaving(Protocol):
     async def stop(self, drain_s: float | None = None) -> None: ...
 
 
-class Life(StateMachine[Phase, Event]):
+class Life(StateMachine[Phase, LifecycleEvent]):
     """The phases of one gate, which serves already.
 
     ``events``     what happens: signals, and the hand-over to a new gate
@@ -117,7 +117,7 @@ class Life(StateMachine[Phase, Event]):
         leaving: Callable[[], None] = lambda: None,
         draining: Callable[[], object] = lambda: None,
     ) -> None:
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.events: asyncio.Queue[LifecycleEvent] = asyncio.Queue()
         self.state = Phase.SERVING
         self._gate = gate
         self._stop_delay_s = stop_delay_s
@@ -131,12 +131,12 @@ class Life(StateMachine[Phase, Event]):
         is_interrupted = False
         while self.state is not Phase.ENDED:
             event = await self.events.get()
-            if event is Event.RELOAD and self.state in (Phase.SERVING, Phase.LEAVING):
+            if event is LifecycleEvent.RELOAD and self.state in (Phase.SERVING, Phase.LEAVING):
                 self._reload()
             before = self.state
             if self.move(event):
-                is_interrupted |= event is Event.INTERRUPT or (
-                    before is Phase.DRAINING and event is not Event.DRAINED
+                is_interrupted |= event is LifecycleEvent.INTERRUPT or (
+                    before is Phase.DRAINING and event is not LifecycleEvent.DRAINED
                 )
                 if before is Phase.SERVING:
                     self._leaving()
@@ -149,12 +149,16 @@ class Life(StateMachine[Phase, Event]):
             delay_s = self._stop_delay_s()
             log.info("this gate stops: /readyz is 503, ports close after %g s", delay_s)
             self._gate.leave()
-            asyncio.get_running_loop().call_later(delay_s, self.events.put_nowait, Event.DELAYED)
+            asyncio.get_running_loop().call_later(
+                delay_s, self.events.put_nowait, LifecycleEvent.DELAYED
+            )
         elif self._draining is None and self.state is not Phase.ENDED:
             log.info("this gate drains: ports are closed, pending answers are delivered")
             self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())
-            self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))
+            self._draining.add_done_callback(
+                lambda _: self.events.put_nowait(LifecycleEvent.DRAINED)
+            )
 
     async def _end(self) -> None:
         assert self._draining is not None

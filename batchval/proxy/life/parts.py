@@ -1,8 +1,9 @@
 """Make objects of settings and of the files that they name, before anything changes in a gate.
 
-Parts(settings)          at the start
-Parts(settings, before)  for other settings: what is known in the running gate stays in use, such as
-                         topic configurations, the ids of registries and the counts of custom rules
+ConfiguredParts(settings)          at the start
+ConfiguredParts(settings, before)  for other settings: what is known in the running gate stays in
+                                   use, such as topic configurations, the ids of registries and the
+                                   counts of custom rules
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from batchval.policy import TopicPolicy
 from batchval.proxy.produce.policies import UNBOUNDED, ClusterTopics, Read, TopicLookup
-from batchval.proxy.produce.quarantine import Quarantine
+from batchval.proxy.produce.quarantine import QuarantineWriter
 from batchval.proxy.produce.record_parts import RecordParts
 from batchval.proxy.settings.config import Listener, Settings, inter_broker_rules
 from batchval.proxy.settings.host_patterns import ServerNames
@@ -22,18 +23,18 @@ from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import (
     Denied,
     DenyRule,
-    Limits,
     ObserveGlobs,
     ProxyOptions,
     Refusal,
+    RuntimeLimits,
     TopicPolicies,
 )
 from batchval.proxy.tls.tls import identity_of, listener_context, subject_of, upstream_context
 
-__all__ = ["Parts", "named", "options_for"]
+__all__ = ["ConfiguredParts", "named", "options_for"]
 
 
-class Parts:
+class ConfiguredParts:
     """The TLS contexts, topic policies and record rules of a gate. Any thread may make them. Raises
     ConfigError.
 
@@ -43,7 +44,9 @@ class Parts:
     ``named_topics``    that policies name without a wildcard
     """
 
-    def __init__(self, settings: Settings, read: Read, before: Parts | None = None) -> None:
+    def __init__(
+        self, settings: Settings, read: Read, before: ConfiguredParts | None = None
+    ) -> None:
         self.settings = settings
         self.record_parts: RecordParts = RecordParts(
             settings, None if before is None else before.record_parts
@@ -61,7 +64,7 @@ class Parts:
             rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")
         }
 
-    def _cluster_topics(self, read: Read, before: Parts | None) -> ClusterTopics | None:
+    def _cluster_topics(self, read: Read, before: ConfiguredParts | None) -> ClusterTopics | None:
         admin = self.settings.upstream.admin
         if not self.settings.reads_topic_configs or admin is None:
             return None
@@ -72,7 +75,7 @@ class Parts:
             return before.cluster_topics
         return ClusterTopics(read, self.refresh_s)
 
-    def for_mode_of(self, settings: Settings) -> Parts:
+    def for_mode_of(self, settings: Settings) -> ConfiguredParts:
         """Return the same parts for settings of which only the mode is another."""
         parts = copy.copy(self)
         parts.settings = settings
@@ -115,11 +118,11 @@ def named(key: str) -> Iterator[None]:
 
 def options_for(
     listener: Listener,
-    parts: Parts,
+    parts: ConfiguredParts,
     *,
     on_refusal: Callable[[Refusal], None],
     on_denied: Callable[[Denied], None],
-    quarantine: Quarantine | None,
+    quarantine: QuarantineWriter | None,
 ) -> ProxyOptions:
     """Return the options of one listener."""
     settings = parts.settings
@@ -166,9 +169,9 @@ def _deny(settings: Settings, listener: Listener) -> tuple[DenyRule, ...]:
     return rules + inter_broker_rules(settings.deny, listener.name)
 
 
-def _limits(settings: Settings, listener: Listener) -> Limits:
+def _limits(settings: Settings, listener: Listener) -> RuntimeLimits:
     limits = settings.limits
-    return Limits(
+    return RuntimeLimits(
         max_frame_bytes=limits.max_frame_bytes,
         max_connections=limits.max_connections,
         max_listener_connections=listener.max_connections or limits.max_connections,

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pydantic import BaseModel
 
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.life.parts import Parts, named
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.life.parts import ConfiguredParts, named
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError, keys_of
 from batchval.proxy.settings.values import Address, Secret
@@ -35,7 +35,7 @@ from batchval.proxy.watch import audit_log
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of, path_of
 
 if TYPE_CHECKING:
-    from batchval.proxy.life.assemble import RunningGate
+    from batchval.proxy.life.assemble import Gate
 
 __all__ = [
     "EFFECTS",
@@ -200,7 +200,7 @@ def _differences(at: Loc, before: Any, after: Any) -> Iterator[tuple[Loc, Any, A
 
 
 #: Topics whose validators are compiled before the swap: those that clients have used first.
-MOST_WARMED: Final = 1_000
+MAX_WARMED_TOPICS: Final = 1_000
 
 
 class NotPrepared(ConfigError):
@@ -223,7 +223,7 @@ class Prepared:
     One that is not applied needs no end: nothing runs before ``apply``.
     """
 
-    def __init__(self, gate: RunningGate, settings: Settings) -> None:
+    def __init__(self, gate: Gate, settings: Settings) -> None:
         faults = list(restart_faults(gate.settings, settings))
         if faults:
             raise ConfigError(lines_of(faults, Source()))
@@ -234,7 +234,7 @@ class Prepared:
         if changes_only_mode(gate.settings, settings):
             self.parts, self.exporter = gate.parts.for_mode_of(settings), None
         else:
-            self.parts = Parts(settings, gate.read_topics, gate.parts)
+            self.parts = ConfiguredParts(settings, gate.read_topics, gate.parts)
             with named("metrics.otlp.headers"):
                 self.exporter = None if gate.otlp is None else gate.otlp.renewed()
         self.options = gate.options_of(self.parts)
@@ -258,7 +258,7 @@ class Prepared:
         settings = self.parts.settings
         for glob in [rule.match for rule in settings.topics.policies]:
             fnmatch.fnmatchcase("", glob)  # keeps the pattern
-        names = self._gate.parts.asked_topics()[:MOST_WARMED]
+        names = self._gate.parts.asked_topics()[:MAX_WARMED_TOPICS]
         for one in self.gates.values():
             _compile(one, names)
 
@@ -304,6 +304,6 @@ class Prepared:
             gate.metrics.add_ledger(self.ledger)
 
 
-def _compile(gate: Gate, names: list[str]) -> None:
+def _compile(gate: ProduceValidator, names: list[str]) -> None:
     for name in names:
         gate.validators_of(name)

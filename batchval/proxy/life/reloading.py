@@ -40,7 +40,7 @@ LOOK_S: Final = 1.0
 #: Seconds for a reload to read its files, and to prepare: workers have half of it.
 LIMIT_S: Final = 60.0
 #: Keys that one log line names.
-MOST_NAMED: Final = 20
+MAX_NAMED_KEYS: Final = 20
 #: Lines about faults and warnings that are written in one turn of the loop.
 LINES_A_TURN: Final = 10
 
@@ -176,8 +176,8 @@ class Reloader:
         self._files = files
         self._is_mode_alone = checked.files is None
         self.applied_s = self._clock()
-        more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        log.info("settings reloaded: %s%s", ", ".join(found[:MOST_NAMED]), more)
+        more = f", and {len(found) - MAX_NAMED_KEYS} more" if len(found) > MAX_NAMED_KEYS else ""
+        log.info("settings reloaded: %s%s", ", ".join(found[:MAX_NAMED_KEYS]), more)
         await _log_lines(logging.WARNING, "settings", checked.warnings)
         return "applied"
 

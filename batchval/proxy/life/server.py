@@ -29,12 +29,12 @@ from batchval.protocol.walkers.addresses import WITH_ADDRESSES
 from batchval.protocol.walkers.topic_ids import TopicsInMetadata
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import address_text, problem_of
-from batchval.proxy.cluster.listeners import Listener, Listeners
+from batchval.proxy.cluster.listeners import Listeners, ListeningPort
 from batchval.proxy.cluster.listening_sockets import Acceptor, ListeningSockets, Ports
 from batchval.proxy.cluster.metadata_client import resolved
 from batchval.proxy.kit.background import spawned
 from batchval.proxy.kit.topics import KnownTopics
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.produce.validation_queue import ValidationQueue
 from batchval.proxy.session.bridges import raised_by
 from batchval.proxy.session.budget import Budget
@@ -52,7 +52,7 @@ from batchval.proxy.watch.durations import Traffic
 from batchval.proxy.watch.senders import SenderTable
 from batchval.proxy.watch.traffic import TrafficTable
 
-__all__ = ["Proxy", "Shared"]
+__all__ = ["ListenerServer", "Shared"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -146,7 +146,7 @@ def _discovery_of(options: ProxyOptions) -> Discovery:
     return Discovery(DiscoveryOptions(options.upstream, options.upstream_tls, connect_s=connect_s))
 
 
-class Proxy:
+class ListenerServer:
     """One listener of a gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
 
     ``listening``  broker id -> (host, port) of its listener
@@ -276,7 +276,7 @@ class Proxy:
             self._sweep.cancel()
         self.shared.stop()
 
-    def _serve(self, listener: Listener) -> None:
+    def _serve(self, listener: ListeningPort) -> None:
         spawned(self._tasks, self._open(listener))
 
     def accept(self) -> None:
@@ -285,7 +285,7 @@ class Proxy:
         for listener in self.cluster.listeners:
             self._serve(listener)
 
-    async def _open(self, listener: Listener) -> None:
+    async def _open(self, listener: ListeningPort) -> None:
         if listener.sock is None or not self.accepts:
             return
         listener.server = Acceptor(
@@ -330,9 +330,9 @@ class Proxy:
 
     # ---- other settings --------------------------------------------------------------------------
 
-    def gate_of(self, options: ProxyOptions) -> Gate:
+    def gate_of(self, options: ProxyOptions) -> ProduceValidator:
         """Return the gate of these options. For any thread. Raises BatchvalError."""
-        gate = Gate(options, self.counters)
+        gate = ProduceValidator(options, self.counters)
         gate.topic_names = self.topics.by_id.get
         return gate
 
@@ -341,7 +341,7 @@ class Proxy:
         self.raised: Mapping[int, Raised] = raised_by(bridge)
         self.fast_routes = self.routes_for(frozenset(), self.raised)
 
-    def use(self, options: ProxyOptions, gate: Gate) -> None:
+    def use(self, options: ProxyOptions, gate: ProduceValidator) -> None:
         """Serve by these options from now on; open sessions in the next turns of the loop."""
         if (options.bridge, options.deny) != (self.options.bridge, self.options.deny):
             self._routes_by.clear()
@@ -366,7 +366,7 @@ class Proxy:
         if length_hint(sessions):
             self.loop.call_soon(self._renew, sessions)
 
-    def traffic_of(self, listener: Listener) -> Traffic:
+    def traffic_of(self, listener: ListeningPort) -> Traffic:
         """Return the counts of a port. Brokers that discovery does not know share a label."""
         is_known = listener.node_id is None or listener.node_id in self.discovery.brokers
         return self.traffic.of(self.options.listener_name, listener.node_id, is_known=is_known)
@@ -476,7 +476,7 @@ class Proxy:
                 self._versions[key] = known
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
-    async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
+    async def connect(self, listener: ListeningPort, broker: BrokerConnection) -> None:
         """Connect to the listener's broker. Raises UnknownBrokerError, else the last OSError."""
         if listener.node_id is not None:
             await self.cluster.known(listener.node_id)

@@ -21,7 +21,7 @@ from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.life.prepared import changes_only_mode, restart_faults
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import (
-    MOST_FILE_BYTES,
+    MAX_FILE_BYTES,
     ConfigError,
     Draft,
     drafted_bytes,
@@ -33,7 +33,7 @@ from batchval.yaml_settings.faults import Fault, Loc, path_of
 __all__ = ["UNREADABLE", "Checked", "FileDigests", "SettingsFile", "digest_of", "digests_of"]
 
 #: Bytes of a certificate file, a key or a list of revoked certificates that are compared.
-_MOST_COMPARED: Final = 64 << 20
+_MAX_COMPARED_BYTES: Final = 64 << 20
 #: Stands for the content of a file that cannot be read.
 UNREADABLE: Final = ""
 
@@ -70,7 +70,7 @@ class SettingsFile:
     def read(self) -> bytes:
         """Return the content, a byte more than allowed if it is too long. Raises ConfigError."""
         try:
-            return read(self.path, MOST_FILE_BYTES + 1)
+            return read(self.path, MAX_FILE_BYTES + 1)
         except OSError as error:
             raise ConfigError([f"{self.path}: {error.strerror}"]) from None
 
@@ -113,7 +113,7 @@ def digests_of(settings: Settings) -> FileDigests:
 
 def _digest_at(path: Path) -> str:
     try:
-        return digest_of(read(path, _MOST_COMPARED))
+        return digest_of(read(path, _MAX_COMPARED_BYTES))
     except OSError:
         return UNREADABLE
 

@@ -13,7 +13,7 @@ from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.handover_messages import HandOverError
 
 if TYPE_CHECKING:
-    from batchval.proxy.life.assemble import RunningGate
+    from batchval.proxy.life.assemble import Gate
 
 __all__ = ["Succession"]
 
@@ -31,7 +31,7 @@ class Succession:
     ``predecessor``  the gate that it takes over, until that one has ended
     """
 
-    def __init__(self, gate: RunningGate, predecessor: TakeOver | None) -> None:
+    def __init__(self, gate: Gate, predecessor: TakeOver | None) -> None:
         self.predecessor = predecessor
         self._gate = gate
         self._following: asyncio.Task[None] | None = None

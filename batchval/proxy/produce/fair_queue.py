@@ -18,14 +18,14 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from batchval.proxy.watch.senders import Sender, SenderTable, Share, virtual_cost_s
 
-__all__ = ["FairJob", "FairQueue", "Worker", "charge", "shares_of"]
+__all__ = ["FairJob", "FairQueue", "QueuedSession", "charge", "shares_of"]
 
 #: Virtual seconds that a job counts until its cost is known, so that those of one session do not
 #: take all threads at once.
 EXPECTED_S: Final = 0.001
 
 
-class Worker(Protocol):
+class QueuedSession(Protocol):
     """A session for which work is done: its sender's account, and its share of what that gets."""
 
     account: Sender
@@ -44,7 +44,7 @@ class FairJob(Protocol):
     shares: tuple[Share, Share] | None
 
     @property
-    def session(self) -> Worker: ...
+    def session(self) -> QueuedSession: ...
     @property
     def size(self) -> int: ...
     @property
@@ -78,7 +78,7 @@ class FairQueue(Generic[J]):
     def __init__(self, senders: SenderTable) -> None:
         self.count = 0
         self._senders = senders
-        self._jobs: dict[Worker, deque[J]] = {}
+        self._jobs: dict[QueuedSession, deque[J]] = {}
         self._waiting: dict[Share, _Inner[J]] = {}
         self._order: list[_Entry] = []
         self._number = itertools.count()
@@ -95,7 +95,7 @@ class FairQueue(Generic[J]):
         else:
             jobs.append(job)
 
-    def _place(self, session: Worker, jobs: deque[J]) -> None:
+    def _place(self, session: QueuedSession, jobs: deque[J]) -> None:
         """Let a session wait in its share, and that in its sender's."""
         now_s = self._senders.clock()
         outer, inner = shares_of(session)
@@ -187,7 +187,7 @@ class FairQueue(Generic[J]):
             del self._waiting[outer]
         return job
 
-    def drop(self, session: Worker) -> None:
+    def drop(self, session: QueuedSession) -> None:
         """Forget a session's cancelled jobs. Its place is found empty later."""
         jobs = self._jobs.get(session)
         if jobs is None:
@@ -210,7 +210,7 @@ def _move_on(order: list[_Entry]) -> bool:
     return False
 
 
-def shares_of(session: Worker) -> tuple[Share, Share]:
+def shares_of(session: QueuedSession) -> tuple[Share, Share]:
     """Return where a session waits: its sender's share, and its own inside of that."""
     account = session.account
     is_known = account.is_known and session.share.is_known

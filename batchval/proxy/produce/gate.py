@@ -18,8 +18,8 @@ is not read again.
 ``place`` is what the header of a batch says for nothing: its checksum, its size, the version of the
 request. So a batch is hashed only where a sender has had one like it refused. The digest is keyed
 and covers all bytes of the batch. What else a verdict depends on is in the refusal: the validator,
-and the time (``verdicts.KnownRefusal``). Options belong to a ``Gate``, and so does this table:
-nothing is left of it after a reload.
+and the time (``verdicts.KnownRefusal``). Options belong to a ``ProduceValidator``, and so does this
+table: nothing is left of it after a reload.
 
 An acceptance is never remembered: what goes on to a broker has been read.
 """
@@ -46,7 +46,7 @@ from batchval.protocol.message import Chunks
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import refuse
 from batchval.protocol.walkers.topic_ids import ids_in_produce
-from batchval.proxy.kit.topics import LONGEST_NAME
+from batchval.proxy.kit.topics import MAX_TOPIC_LENGTH
 from batchval.proxy.produce.record_stage import RecordStage
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, KnownRefusal, Verdicts
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
@@ -59,11 +59,11 @@ __all__ = [
     "MAX_BYTES",
     "MAX_SENDERS",
     "MAX_SENDER_BYTES",
-    "Gate",
     "KnownRefusals",
-    "Place",
+    "ProduceValidator",
+    "RefusalKey",
     "RequestVerdict",
-    "Work",
+    "SliceOutcome",
 ]
 
 #: Bytes of memory of all refusals, and of those of one sender. A refusal takes some hundred bytes,
@@ -80,7 +80,7 @@ _DIGEST_SIZE: Final = 16
 _KEY_SIZE: Final = 32
 
 #: The checksum in a batch's header, its size, the version of the Produce request.
-Place: TypeAlias = tuple[int, int, int]
+RefusalKey: TypeAlias = tuple[int, int, int]
 
 
 class _OfSender:
@@ -89,10 +89,10 @@ class _OfSender:
     __slots__ = ("refusals", "size")
 
     def __init__(self) -> None:
-        self.refusals: dict[Place, KnownRefusal] = {}
+        self.refusals: dict[RefusalKey, KnownRefusal] = {}
         self.size = 0
 
-    def drop(self, place: Place) -> int:
+    def drop(self, place: RefusalKey) -> int:
         """Forget one refusal; return the memory that it took."""
         found = self.refusals.pop(place, None)
         size = 0 if found is None else found.size
@@ -101,7 +101,7 @@ class _OfSender:
 
 
 class KnownRefusals:
-    """The refusals that one ``Gate`` remembers. For any thread."""
+    """The refusals that one ``ProduceValidator`` remembers. For any thread."""
 
     def __init__(self) -> None:
         self._secret = os.urandom(_KEY_SIZE)
@@ -124,14 +124,14 @@ class KnownRefusals:
         """Return a digest of a batch at which nobody can aim without the secret of this table."""
         return hashlib.blake2b(batch, digest_size=_DIGEST_SIZE, key=self._secret).digest()
 
-    def of(self, sender: str) -> Mapping[Place, KnownRefusal] | None:
+    def of(self, sender: str) -> Mapping[RefusalKey, KnownRefusal] | None:
         """Return the refusals of a sender; None: it has none."""
         found = self._senders.get(sender)
         return None if found is None else found.refusals
 
     def add(
-        self, sender: str, place: Place, refusal: KnownRefusal
-    ) -> Mapping[Place, KnownRefusal] | None:
+        self, sender: str, place: RefusalKey, refusal: KnownRefusal
+    ) -> Mapping[RefusalKey, KnownRefusal] | None:
         """Remember a refusal; return those of its sender.
 
         A sender that has as much as it may loses its own oldest ones.
@@ -186,7 +186,7 @@ INLINE_FRAME: Final = 4 << 20
 INLINE_NAMES: Final = 64 << 10
 
 #: Bytes of a topic's name that are decoded: a character more than Kafka allows, in UTF-8.
-MOST_OF_NAME: Final = 4 * (LONGEST_NAME + 1)
+MAX_TOPIC_BYTES: Final = 4 * (MAX_TOPIC_LENGTH + 1)
 
 #: A batch is heavy if it decompresses to more than the larger of these: bytes, and times its size.
 LIGHT_DECOMPRESSED: Final = 1 << 20
@@ -204,15 +204,15 @@ SLICE_WORK: Final = 512 << 10
 
 #: Partitions of one request that get a log line each. The rest has a line for each rule and
 #: outcome, with a count.
-MOST_LINES: Final = 100
+MAX_LINES: Final = 100
 
 #: Record errors, and bytes of claims, that a copy of a refused batch repeats.
-MOST_COPIED_ERRORS: Final = 20
+MAX_COPIED_ERRORS: Final = 20
 
-MOST_COPIED_CLAIMS: Final = 1 << 10
+MAX_COPIED_CLAIMS_BYTES: Final = 1 << 10
 
 #: Policies that are remembered with their validators.
-MOST_POLICIES: Final = 10_000
+MAX_POLICIES: Final = 10_000
 
 _TAGS_FROM = 9
 
@@ -223,7 +223,7 @@ _CORRELATION_ID = 8  # where it stands in a request's frame, after the length
 #: The tag and the batch of each partition that goes on.
 Outgoing: TypeAlias = tuple[list[bytes | None], list[bytes | None]]
 
-Work = Literal["done", "more", "heavy", "waiting"]
+SliceOutcome = Literal["done", "more", "heavy", "waiting"]
 
 _Decision = Literal["ignore", "verify", "trust"]
 
@@ -234,7 +234,7 @@ _Refused = tuple[int, Sequence[tuple[int, str]], str | None]
 class RequestVerdict:
     """The decision on one request.
 
-    ``done``       False: ``Gate.work`` has to be called until it returns "done"
+    ``done``       False: ``ProduceValidator.work`` has to be called until it returns "done"
     ``cancelled``  set it, on the loop, when the client has left: ``work`` ends at the next batch
     ``cpu_s``      seconds of thread time that ``work`` has used
     ``account``    of the sender, and the ``share`` of its session
@@ -249,7 +249,7 @@ class RequestVerdict:
     ``any_left``   whether anything goes on
     """
 
-    gate: Gate
+    gate: ProduceValidator
     now_ms: int
     sender: str
     decision: str | None
@@ -307,7 +307,7 @@ class RequestVerdict:
         )
 
 
-class Gate:
+class ProduceValidator:
     """The validator of the Produce requests of all connections of a proxy. ``validate`` and
     ``settle`` are called on the loop, ``work`` in any thread.
 
@@ -369,7 +369,7 @@ class Gate:
         if pair is None:
             _check_policy(policy)
             # a cluster may change its topics' configurations for years
-            if len(self._by_policy) >= MOST_POLICIES:
+            if len(self._by_policy) >= MAX_POLICIES:
                 self._by_policy.clear()
                 self.known_refusals.clear()
             pair = self._by_policy[policy] = (
@@ -453,7 +453,7 @@ class Gate:
         heavy: bool,
         budget_s: float,
         is_bounded: bool = False,
-    ) -> Work:
+    ) -> SliceOutcome:
         """Continue to validate, in a thread.
 
         Returns "done"; "waiting" where ``verdict.stage`` has questions; "more" where ``budget_s``
@@ -628,10 +628,10 @@ class Gate:
         refused: dict[str, int],
         observed: dict[str, int],
     ) -> None:
-        """Log each refused, observed or reported partition up to MOST_LINES, then how many more by
+        """Log each refused, observed or reported partition up to MAX_LINES, then how many more by
         rule.
         """
-        listed, count = verdicts.noted(MOST_LINES)
+        listed, count = verdicts.noted(MAX_LINES)
         more: dict[tuple[str, bool], int] = {}
         if count > len(listed):
             more = {(rule, True): number for rule, number in refused.items()}
@@ -678,7 +678,7 @@ class Gate:
     def topic_of(self, request: ProduceRequestView, i: int) -> str | None:
         """Return the name of a partition's topic, cut if it is too long; None for an unknown id."""
         topic_id = request.topic_id(i)
-        return request.topic(i, MOST_OF_NAME) if topic_id is None else self.topic_names(topic_id)
+        return request.topic(i, MAX_TOPIC_BYTES) if topic_id is None else self.topic_names(topic_id)
 
 
 def _further(
@@ -690,8 +690,8 @@ def _further(
         "software": facts.software,
         "api_version": request.api_version,
         "acks": request.acks,
-        "record_errors": [list(one) for one in verdicts.record_errors(i)[:MOST_COPIED_ERRORS]],
-        "claims_tag": None if tag is None else tag[:MOST_COPIED_CLAIMS].hex(),
+        "record_errors": [list(one) for one in verdicts.record_errors(i)[:MAX_COPIED_ERRORS]],
+        "claims_tag": None if tag is None else tag[:MAX_COPIED_CLAIMS_BYTES].hex(),
     }
 
 

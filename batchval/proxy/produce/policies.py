@@ -62,8 +62,8 @@ UNBOUNDED: Final = TopicPolicy(
     max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1
 )
 
-MOST_TOPICS: Final = 100_000  # that are remembered; names come from clients
-MOST_WANTED: Final = 1_000
+MAX_TOPICS: Final = 100_000  # that are remembered; names come from clients
+MAX_WANTED_TOPICS: Final = 1_000
 TOPICS_A_REQUEST: Final = 500
 RETRY_S: Final = (1.0, 60.0)
 #: Seconds between two lines about the same failure.
@@ -99,7 +99,7 @@ class TopicLookup:
             for rule in rules
         ]
         self._cluster = cluster
-        self._by_glob = FirstMatch(globs, None, MOST_TOPICS)
+        self._by_glob = FirstMatch(globs, None, MAX_TOPICS)
 
     def names(self) -> list[str]:
         """Return the topics that were asked for."""
@@ -156,7 +156,7 @@ class ClusterTopics:
 
     def _may_ask(self, topic: str) -> bool:
         """Return whether a topic that is not known is asked for."""
-        if self.read_at is None or len(self._wanted) >= MOST_WANTED:
+        if self.read_at is None or len(self._wanted) >= MAX_WANTED_TOPICS:
             return False
         return topic not in self._asked and is_topic_name(topic)
 
@@ -178,7 +178,7 @@ class ClusterTopics:
         wait_s = self._retry_s[0]
         while True:
             try:
-                self._known = dict(list((await self._read(None)).items())[:MOST_TOPICS])
+                self._known = dict(list((await self._read(None)).items())[:MAX_TOPICS])
             except (NetworkError, OSError, ProtocolError, ConfigError) as error:
                 self._failed(error)
                 await asyncio.sleep(wait_s)
@@ -201,7 +201,7 @@ class ClusterTopics:
                 return
             self._more.clear()
             wanted, self._wanted = self._wanted, set()
-            if len(self._asked) < MOST_TOPICS:
+            if len(self._asked) < MAX_TOPICS:
                 self._asked |= wanted
             try:
                 found = await self._read(wanted)
@@ -215,7 +215,7 @@ class ClusterTopics:
                 continue
             retry_s = self._retry_s[0]
             self._succeeded()
-            if len(self._known) + len(found) <= MOST_TOPICS:
+            if len(self._known) + len(found) <= MAX_TOPICS:
                 self._known |= found
 
     def _failed(self, error: Exception) -> None:

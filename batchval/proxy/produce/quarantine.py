@@ -39,15 +39,15 @@ from batchval.proxy.watch.metrics import Family, single
 from batchval.rules import Rule
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["MOST_BATCHES", "Quarantine", "QuarantineFolder"]
+__all__ = ["MAX_BATCHES", "QuarantineFolder", "QuarantineWriter"]
 
 #: Batches that are kept, however small they are: a look at the folder takes 5 us for each file.
-MOST_BATCHES: Final = 10_000
+MAX_BATCHES: Final = 10_000
 
 #: The folder is read again after 1/16 of its bytes or batches: other workers write, too.
 _LOOKS: Final = 16
 
-_LONGEST_TOPIC: Final = 100
+_MAX_TOPIC_LENGTH: Final = 100
 
 _HASHED: Final = 16  # digits
 
@@ -62,7 +62,7 @@ class QuarantineFolder:
     ``bytes``  of its files, as far as known
     """
 
-    def __init__(self, path: Path, max_bytes: int, most_batches: int = MOST_BATCHES) -> None:
+    def __init__(self, path: Path, max_bytes: int, most_batches: int = MAX_BATCHES) -> None:
         self.path = path
         self.max_bytes = max_bytes
         self.most_batches = most_batches
@@ -180,13 +180,13 @@ def _safe(topic: str | None) -> str:
     """Return what stands for a topic in a file's name: a client cannot choose it freely."""
     if topic is None:
         return "unknown"
-    if is_topic_name(topic) and len(topic) <= _LONGEST_TOPIC:
+    if is_topic_name(topic) and len(topic) <= _MAX_TOPIC_LENGTH:
         return topic
     return f"sha256-{hashlib.sha256(topic.encode(errors='surrogatepass')).hexdigest()[:_HASHED]}"
 
 
 #: Bytes of batches that may wait for the thread.
-MOST_WAITING: Final = 32 << 20
+MAX_WAITING_BYTES: Final = 32 << 20
 
 #: A batch of at most so many bytes is copied at once; a larger one keeps the memory that its
 #: request was read into, all of which counts as waiting.
@@ -200,7 +200,7 @@ AT_ONCE: Final = 1_000
 #: Seconds that the end waits for the thread.
 STOP_S: Final = 5.0
 
-_LONGEST_REASON: Final = 2_000
+_MAX_REASON_LENGTH: Final = 2_000
 
 _VERSION: Final = 1
 
@@ -219,7 +219,7 @@ class _Job(NamedTuple):
     size: int
 
 
-class Quarantine:
+class QuarantineWriter:
     """The quarantine: takes refused batches and writes them in a thread. ``take`` and ``leave_out``
     are called on the loop.
 
@@ -232,7 +232,7 @@ class Quarantine:
         *,
         observed: bool = False,
         version: str = "",
-        most_waiting: int = MOST_WAITING,
+        most_waiting: int = MAX_WAITING_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder = folder
@@ -249,7 +249,7 @@ class Quarantine:
         self._is_failing = False
 
     @classmethod
-    def made(cls, settings: Settings | None, version: str) -> Quarantine | None:
+    def made(cls, settings: Settings | None, version: str) -> QuarantineWriter | None:
         """Return the quarantine of these settings; None: there is none."""
         if settings is None:
             return None
@@ -367,7 +367,7 @@ class Quarantine:
             "rule_id": _IDS.get(refusal.rule),
             "error": refusal.error or None,
             "error_code": int(ErrorCode[refusal.error]) if refusal.error else None,
-            "reason": short(refusal.reason, _LONGEST_REASON),
+            "reason": short(refusal.reason, _MAX_REASON_LENGTH),
             "extras": list(refusal.reported),
             **job.facts,
             "size": None if batch is None else len(batch),

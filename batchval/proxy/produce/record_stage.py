@@ -27,7 +27,7 @@ from batchval.schema_registry import Asker, RegistryBusyError
 
 if TYPE_CHECKING:
     from batchval.protocol.walkers.produce import ProduceRequestView
-    from batchval.proxy.produce.gate import Gate
+    from batchval.proxy.produce.gate import ProduceValidator
 
 __all__ = ["CUSTOM_RULE", "CUSTOM_RULE_SUSPENDED", "REGISTRY_UNAVAILABLE", "RecordStage"]
 
@@ -38,7 +38,7 @@ CUSTOM_RULE: Final = "custom-rule"
 CUSTOM_RULE_SUSPENDED: Final = "custom-rule-suspended"
 REGISTRY_UNAVAILABLE: Final = "schema-registry-unavailable"
 #: Ids of one batch that a registry is asked for. A batch with more of them is refused.
-MOST_ASKED: Final = 16
+MAX_ASKED_IDS: Final = 16
 #: Questions in a second, and at once after a pause: of one connection, and of one sender. Senders
 #: that are new are one. A registry is asked 100 in a second for all.
 QUESTIONS: Final = "registry_questions"
@@ -47,7 +47,7 @@ MAX_SESSION_QUESTIONS: Final = 1_000.0
 SENDER_QUESTIONS_PER_S: Final = 20.0
 MAX_SENDER_QUESTIONS: Final = 2_000.0
 #: Records of one batch whose headers are read for ids that are not known.
-MOST_HEADER_ROWS: Final = 50_000
+MAX_HEADER_ROWS: Final = 50_000
 #: Records whose ids numpy reads in one call, in which it keeps the interpreter to itself.
 ROWS_AT_ONCE: Final = 2_048
 #: Bytes of memory that a record takes as a row of columns.
@@ -79,7 +79,7 @@ class RecordStage:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: ProduceValidator,
         request: ProduceRequestView,
         verdicts: Verdicts,
         account: Sender,
@@ -190,7 +190,11 @@ class RecordStage:
             is_answered = any(
                 registry.subjects.is_absent(subject, one, self._asker) for one in found
             )
-            if len(found) > MOST_ASKED or is_answered or not all(one in _NUMBERS for one in found):
+            if (
+                len(found) > MAX_ASKED_IDS
+                or is_answered
+                or not all(one in _NUMBERS for one in found)
+            ):
                 return False
             questions += [
                 _Question(registry, subject, one, registry.subjects.ask(subject, one, self._asker))
@@ -271,7 +275,7 @@ class RecordStage:
         """Return the records of a partition, or why they cannot be passed to custom rules."""
         records = self._request.records(i)
         limit = self._gate.validator.max_decompressed_bytes
-        assert limit is not None  # Gate requires it
+        assert limit is not None  # ProduceValidator requires it
         if records is None:
             return "the records cannot be read for custom rules: they are null"
         if len(records) >= RECORDS and records[MAGIC] == 2:
@@ -288,7 +292,7 @@ class RecordStage:
 
 
 def _unknown_ids(columns: RecordColumns, schema: SchemaIds, known: frozenset[int]) -> set[int]:
-    """Return unknown ids at one place; where they exceed MOST_ASKED, not all of them."""
+    """Return unknown ids at one place; where they exceed MAX_ASKED_IDS, not all of them."""
     if schema.place == "header":
         return _unknown_in_headers(columns, schema, known)
     lengths, places = columns[f"{schema.place}_length"], columns[f"{schema.place}_position"]
@@ -306,7 +310,7 @@ def _unknown_ids(columns: RecordColumns, schema: SchemaIds, known: frozenset[int
         unknown.update(
             one if one < 2**31 else one - 2**32 for one in found.tolist() if one not in known
         )
-        if len(unknown) > MOST_ASKED:
+        if len(unknown) > MAX_ASKED_IDS:
             break
     return unknown
 
@@ -315,7 +319,7 @@ def _unknown_in_headers(
     columns: RecordColumns, schema: SchemaIds, known: frozenset[int]
 ) -> set[int]:
     unknown: set[int] = set()
-    for row in np.flatnonzero(columns["headers_count"] > 0)[:MOST_HEADER_ROWS].tolist():
+    for row in np.flatnonzero(columns["headers_count"] > 0)[:MAX_HEADER_ROWS].tolist():
         number = None
         value = columns.last_header(row, schema.header)
         if value is not None and len(value) in (4, 8):
@@ -324,6 +328,6 @@ def _unknown_in_headers(
             number = int.from_bytes(value[1:], "big", signed=True)
         if number is not None and number not in known:
             unknown.add(number)
-        if len(unknown) > MOST_ASKED:
+        if len(unknown) > MAX_ASKED_IDS:
             break
     return unknown

@@ -24,13 +24,21 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.kit.rule_budget import LONGEST_SENDER, STUCK_S
-from batchval.proxy.produce.fair_queue import FairJob, FairQueue, Worker, charge
+from batchval.proxy.kit.rule_budget import MAX_SENDER_LENGTH, STUCK_S
+from batchval.proxy.produce.fair_queue import FairJob, FairQueue, QueuedSession, charge
 from batchval.proxy.produce.gate import RequestVerdict
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.senders import READ_BYTES, RULE_S, SenderTable, Share
 
-__all__ = ["SLICE_S", "Job", "OneSlice", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
+__all__ = [
+    "SLICE_S",
+    "Job",
+    "OneSlice",
+    "QueuedSession",
+    "ValidatedSession",
+    "ValidationQueue",
+    "Work",
+]
 
 #: Seconds of a thread's time that a job uses before others may go on.
 SLICE_S: Final = 0.005
@@ -52,7 +60,7 @@ MAX_AHEAD: Final = 128 << 10
 log = logging.getLogger("batchval.proxy")
 
 
-class ValidatedSession(Worker, Protocol):
+class ValidatedSession(QueuedSession, Protocol):
     """The part of a session that the queue uses."""
 
     def validated(self, item: object, error: BaseException | None) -> None: ...
@@ -262,7 +270,7 @@ class ValidationQueue:
         job.is_costly = job.heavy and not is_short
         (self._costly if job.is_costly else self._short).put(job, first=first)
 
-    def drop(self, session: Worker) -> None:
+    def drop(self, session: QueuedSession) -> None:
         """Forget a session's cancelled jobs. One that runs ends at its next batch."""
         self._short.drop(session)
         self._costly.drop(session)
@@ -317,7 +325,7 @@ class ValidationQueue:
             log.warning(
                 "validation has had no free thread for %.0f s, and %d requests wait: %.0f %% of its "
                 "CPU went to %s (%.1f s, %.0f MiB of records, %.1f s of custom rules)",
-                *(now - self._full_since, len(self), 100 * share, sender.key[:LONGEST_SENDER]),
+                *(now - self._full_since, len(self), 100 * share, sender.key[:MAX_SENDER_LENGTH]),
                 *(sender.share.used.of(at), sender.used(READ_BYTES, at) / (1 << 20)),
                 sender.used(RULE_S, at),
             )

@@ -12,14 +12,14 @@ from batchval.protocol.walkers.produce cimport ProduceRequestView
 cdef enum:
     BATCH_WORK = 64   # what a partition costs whatever it holds
     RECORD_WORK = 6   # what a record costs whatever it holds
-    SMALLEST_RECORD = 7  # bytes
+    MIN_RECORD_BYTES = 7  # bytes
     # A refusal is remembered that took this much work, and so many times its size: nearly all that
     # releases the GIL.
-    LEAST_KNOWN_WORK = 65536
+    MIN_KNOWN_WORK = 65536
     KNOWN_WORK_TIMES = 16
-    LARGEST_NAME = 249  # bytes of a topic's name; topics.py has the same
+    MAX_TOPIC_LENGTH = 249  # bytes of a topic's name; topics.py has the same
 
-cdef struct Row:
+cdef struct VerdictRow:
     int64_t a, b             # of the reason
     Claims claims            # those that are true of the batch, if it has_claims
     bint has_claims
@@ -47,7 +47,7 @@ cdef enum Side:  # of a timestamp, by the bounds of a topic at some time
 
 @cython.final
 cdef class KnownRefusal:
-    cdef Row row
+    cdef VerdictRow row
     cdef readonly bytes digest
     cdef LogValidator validator
     cdef bytes errors        # RecordErrors
@@ -63,7 +63,7 @@ cdef class KnownRefusal:
 @cython.final
 cdef class Verdicts:
     cdef ProduceRequestView request
-    cdef Row *rows
+    cdef VerdictRow *rows
     cdef RecordError *errors
     cdef int32_t errors_count
     cdef Py_ssize_t next_row
@@ -93,8 +93,8 @@ cdef class Verdicts:
     cdef Py_ssize_t topic_at(self, Py_ssize_t i)
     cdef int read_call(self, Py_ssize_t i, void *call) except -1
     cdef int fail_all(self, Py_ssize_t index) except -1
-    cdef int put(self, Row *row, const Verdict *v) except -1
-    cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
+    cdef int put(self, VerdictRow *row, const Verdict *v) except -1
+    cdef int keep_errors(self, VerdictRow *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1
     cdef int set_call(self, AppendContext *d) except -1
     cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
@@ -110,7 +110,7 @@ cdef class Verdicts:
     cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef bytes outgoing_converted(self, Py_ssize_t i, LogValidator one, bint attached)
-    cdef Row *row_at(self, Py_ssize_t i) except NULL
+    cdef VerdictRow *row_at(self, Py_ssize_t i) except NULL
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i)
     cdef tuple refusal(self, Py_ssize_t i, bint has_text, topic_of)
 
@@ -135,5 +135,5 @@ cdef inline int64_t announced_work(const uint8_t *p, Py_ssize_t n) noexcept nogi
         return BATCH_WORK + n
     records = max(be32(p + RECORDS_COUNT), 0)
     if not p[ATTRIBUTES + 1] & CODEC_MASK:
-        records = min(records, n // SMALLEST_RECORD)
+        records = min(records, n // MIN_RECORD_BYTES)
     return BATCH_WORK + (n >> 3) + RECORD_WORK * records

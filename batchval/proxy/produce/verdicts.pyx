@@ -28,7 +28,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from batchval.core.gate cimport (
     ATTRIBUTES, BATCH_LENGTH, CLAIMS_MAGIC, CLAIMS_TRUSTED, CODEC_MASK, CRC, CRC_SIZE,
-    ERRORS_KEPT, EXTRA, IGNORE_CLAIMS, INVALID_TIMESTAMP, LARGEST_MADE_BLOCK, LAST_EXTRA,
+    ERRORS_KEPT, EXTRA, IGNORE_CLAIMS, INVALID_TIMESTAMP, MAX_MADE_BLOCK_SIZE, LAST_EXTRA,
     LOG_OVERHEAD, MAGIC, MESSAGE_TOO_LARGE, NONE, NO_TIMESTAMP, PATH_CLAIMS, PRODUCER,
     REBUILT_BATCH_TOO_LARGE, RECORDS, S8, S8_BIT, TRUST_CLAIMS, UNKNOWN_SERVER_ERROR,
     UNLIMITED_WORK, VERIFY_CLAIMS, WORK_WITH_GIL, ZSTD, AppendContext, BatchHeader, Call,
@@ -63,7 +63,7 @@ cdef enum:
     UNKNOWN_ID = -1  # the rule of a topic id without a name
     OWN = -2  # the rule of a partition that Python code has refused
     RULES = 100  # numbers of rules
-    MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
+    MAX_REASON_BYTES = 512 << 10  # bytes of reasons in the answer to one request
 
 #: ``Verdicts.validate``: all partitions are validated; some are left; the next one is heavy.
 VALIDATED, LEFT, HEAVY = 0, 1, 2
@@ -122,7 +122,7 @@ cdef class KnownRefusal:
     def size(self):
         """Return the bytes of memory that it takes, about."""
         cdef Py_ssize_t text = 0 if self.broken is None else len(self.broken[1])
-        return sizeof(Row) + 512 + len(self.errors) + 4 * text
+        return sizeof(VerdictRow) + 512 + len(self.errors) + 4 * text
 
     cdef bint holds(self, LogValidator validator, int64_t now):
         """Return whether the same batch is refused now, in the same way."""
@@ -161,7 +161,7 @@ cdef class Verdicts:
         self.converts = request.api_version < OLDEST_OF_KAFKA_4
         self.converted = [None] * request.count if self.converts else None
         self.broken = {}
-        self.rows = <Row *>calloc(request.count + 1, sizeof(Row))
+        self.rows = <VerdictRow *>calloc(request.count + 1, sizeof(VerdictRow))
         if self.rows is NULL:
             raise MemoryError()
 
@@ -185,7 +185,7 @@ cdef class Verdicts:
             return self.overrides[i]
         return one if self.validators is None else self.validators[self.topic_at(i)]
 
-    cdef Row *row_at(self, Py_ssize_t i) except NULL:
+    cdef VerdictRow *row_at(self, Py_ssize_t i) except NULL:
         if i < 0 or i >= self.request.count:
             raise IndexError(f"partition {i} of {self.request.count}")
         return &self.rows[i]
@@ -214,7 +214,7 @@ cdef class Verdicts:
                 if name is None:
                     found.append(None)
                     continue
-            elif 0 <= size <= LARGEST_NAME:
+            elif 0 <= size <= MAX_TOPIC_LENGTH:
                 name = PyUnicode_DecodeUTF8(
                     <const char *>base + row[PRODUCE_REQUEST_TOPIC_NAME], size, "replace")
             found.append(one if only_one else validators_of(name)[1])
@@ -280,7 +280,7 @@ cdef class Verdicts:
         cdef ClaimsCall call
         cdef Py_ssize_t i, n
         cdef const uint8_t *p
-        cdef Row *row
+        cdef VerdictRow *row
         cdef LogValidator validator
         for i in range(self.request.count):
             breathe(i)
@@ -312,7 +312,7 @@ cdef class Verdicts:
         """Read the claims of a partition with the core's reader."""
         cdef ClaimsCall *call = <ClaimsCall *>to
         cdef TaggedField field
-        cdef Row *row = &self.rows[i]
+        cdef VerdictRow *row = &self.rows[i]
         call.policy = row.decision
         call.tagged = False
         call.wants_ids = self.states_ids
@@ -377,7 +377,7 @@ cdef class Verdicts:
         cdef Verdict v
         cdef Scratch *scratch
         cdef LogValidator validator
-        cdef Row *row
+        cdef VerdictRow *row
         cdef const uint8_t *p
         cdef Py_ssize_t i, n
         cdef int path
@@ -440,7 +440,7 @@ cdef class Verdicts:
                     elif breaks_record_rule(&v):
                         self.keep_broken(i, scratch, validator.policy.record_rules)
                     if (v.rule and self.table is not None
-                            and in_all >= max(LEAST_KNOWN_WORK, KNOWN_WORK_TIMES * n)):
+                            and in_all >= max(MIN_KNOWN_WORK, KNOWN_WORK_TIMES * n)):
                         self.remember(i, validator, &policy, scratch, &v)
                     if self.converts and v.rule == 0 and self.converted[i] is not None:
                         row.claims = made
@@ -532,7 +532,7 @@ cdef class Verdicts:
             spent += self.convert(i, &open_context, &boundless, scratch, &v, &unused)
         return spent
 
-    cdef int put(self, Row *row, const Verdict *v) except -1:
+    cdef int put(self, VerdictRow *row, const Verdict *v) except -1:
         """Keep the fields of a verdict that are read later."""
         row.error_code = v.error_code
         row.rule = v.rule
@@ -547,7 +547,7 @@ cdef class Verdicts:
         row.has_claims = v.rule == 0 and true_claims(v, &row.claims)
         return 0
 
-    cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
+    cdef int keep_errors(self, VerdictRow *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1:
         """Keep the record errors of a partition: of a request 1,000 are kept, and all counted."""
         row.errors_seen = seen
@@ -580,7 +580,7 @@ cdef class Verdicts:
         """
         cdef Py_ssize_t n
         cdef const uint8_t *p = self.batch(i, &n)
-        cdef Row *row = &self.rows[i]
+        cdef VerdictRow *row = &self.rows[i]
         cdef KnownRefusal refusal
         if n < RECORDS or row.tagged or row.decision != IGNORE_CLAIMS or self.goes_on is not None:
             return False
@@ -610,7 +610,7 @@ cdef class Verdicts:
         """
         cdef Py_ssize_t n
         cdef const uint8_t *p = self.batch(i, &n)
-        cdef Row *row = &self.rows[i]
+        cdef VerdictRow *row = &self.rows[i]
         cdef KnownRefusal refusal
         if n < RECORDS or row.tagged or row.decision != IGNORE_CLAIMS or self.goes_on is not None:
             return 0
@@ -647,8 +647,8 @@ cdef class Verdicts:
 
     def reopen(self, Py_ssize_t i, LogValidator validator not None):
         """Forget the verdict on a partition: ``validate`` checks it again by this validator."""
-        cdef Row *row = self.row_at(i)
-        cdef Row kept = row[0]
+        cdef VerdictRow *row = self.row_at(i)
+        cdef VerdictRow kept = row[0]
         cdef Py_ssize_t n
         if self.failed_at >= 0:
             raise ValueError("the whole request is refused")
@@ -660,7 +660,7 @@ cdef class Verdicts:
                 if self.rows[n].errors_at > kept.errors_at:
                     self.rows[n].errors_at -= kept.errors_count
         self.broken.pop(i, None)
-        memset(row, 0, sizeof(Row))
+        memset(row, 0, sizeof(VerdictRow))
         row.tagged = kept.tagged
         row.decision = kept.decision
         if self.converts:
@@ -675,7 +675,7 @@ cdef class Verdicts:
         """Refuse a partition by a rule of this name. ``errors`` are (batch index, message), of
         which those are kept that the request may still hold.
         """
-        cdef Row *row = self.row_at(i)
+        cdef VerdictRow *row = self.row_at(i)
         kept = errors[:max(0, ERRORS_KEPT - self.errors_count)]
         more = len(errors) - len(kept)
         if more:
@@ -715,7 +715,7 @@ cdef class Verdicts:
         cdef int64_t unknown = 0
         cdef Py_ssize_t i
         cdef int n
-        cdef const Row *row
+        cdef const VerdictRow *row
         own = {}
         for n in range(RULES):
             rules[n] = 0
@@ -792,7 +792,7 @@ cdef class Verdicts:
 
     def reason(self, Py_ssize_t i):
         """Return what is wrong, as one line; empty where nothing is."""
-        cdef Row *row = self.row_at(i)
+        cdef VerdictRow *row = self.row_at(i)
         if row.rule == 0:
             return ""
         if row.rule == UNKNOWN_ID:
@@ -813,7 +813,7 @@ cdef class Verdicts:
 
         ``topic``: its name, None: not known.
         """
-        cdef Row *row = self.row_at(i)
+        cdef VerdictRow *row = self.row_at(i)
         cdef int32_t n
         cdef RecordError *e = self.errors
         if row.rule == OWN:
@@ -845,7 +845,7 @@ cdef class Verdicts:
         of an old version's empty message set is 0. ``topic_of(i)``: the topic's name, or None.
         """
         cdef Py_ssize_t i, before = -1
-        cdef int64_t left = MOST_TEXT
+        cdef int64_t left = MAX_REASON_BYTES
         cdef Py_ssize_t size = 0
         cdef tuple refusal = None
         if len(keep) != self.request.count:
@@ -867,8 +867,8 @@ cdef class Verdicts:
 
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i):
         """Return whether both partitions have the same answer."""
-        cdef Row *one = &self.rows[before]
-        cdef Row *other = &self.rows[i]
+        cdef VerdictRow *one = &self.rows[before]
+        cdef VerdictRow *other = &self.rows[i]
         if one.errors_seen or other.errors_seen or before == self.failed_at or one.rule == OWN:
             return False
         if one.rule != other.rule or one.reason != other.reason or i == self.failed_at:
@@ -878,7 +878,7 @@ cdef class Verdicts:
 
     cdef tuple refusal(self, Py_ssize_t i, bint has_text, topic_of):
         """Return the answer to one partition."""
-        cdef Row *row = &self.rows[i]
+        cdef VerdictRow *row = &self.rows[i]
         text = None
         if row.rule == OWN:
             return row.error_code, self.own[i][1], self.own[i][2] if has_text else None
@@ -906,7 +906,7 @@ cdef class Verdicts:
         """
         cdef Py_ssize_t i, n
         cdef const uint8_t *p
-        cdef Row *row
+        cdef VerdictRow *row
         cdef bint claimed
         tags = []
         batches = []
@@ -983,7 +983,7 @@ cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_
     """Return the batch p[0:n] with claims in its payload. None: it has no place for them, would
     have more than ``most`` bytes, or has other batches after it, which its crc does not cover.
     """
-    cdef uint8_t block[LARGEST_MADE_BLOCK]
+    cdef uint8_t block[MAX_MADE_BLOCK_SIZE]
     cdef size_t size = put_block(block, claims)
     cdef size_t more = carrier_size(p, n, size)
     if more == 0 or n + <int64_t>more > most or be32(p + BATCH_LENGTH) != n - LOG_OVERHEAD:
@@ -995,7 +995,7 @@ cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_
 
 cdef bytes tag_of(const Claims *claims, const uint8_t *batch):
     """Return the claims tag of a batch: a block and the batch's crc."""
-    cdef uint8_t[LARGEST_MADE_BLOCK + CRC_SIZE] tag
+    cdef uint8_t[MAX_MADE_BLOCK_SIZE + CRC_SIZE] tag
     cdef size_t size = put_block(tag, claims)
     put_be32(tag + size, be32(batch + CRC))
     return (<const char *>tag)[:size + CRC_SIZE]

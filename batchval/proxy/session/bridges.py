@@ -35,16 +35,14 @@ _RAISED: Final[Mapping[str, Mapping[ApiKey, Raised]]] = {
 #: Bytes of a request or an answer that is translated on the loop: about 0.5 ms.
 INLINE: Final = 4 << 10
 #: Bytes of a Fetch answer: what a consumer holds here at most, but for a batch that is larger.
-MOST_FETCHED: Final = 8 << 20
-#: A session's Fetch answer takes at most 1/SHARE of max_bytes_held, or LEAST_FETCHED.
+MAX_FETCHED_BYTES: Final = 8 << 20
+#: A session's Fetch answer takes at most 1/SHARE of max_bytes_held, or MIN_FETCHED_BYTES.
 SHARE: Final = 16
-LEAST_FETCHED: Final = 64 << 10
+MIN_FETCHED_BYTES: Final = 64 << 10
 
 _HEADER: Final = struct.Struct(">ihhih")  # length, key, version, correlation id, client id's size
 _ANSWER_HEADER: Final = 8
 _READ_COMMITTED: Final = 1
-
-Out = list[bytes | memoryview]
 
 
 def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
@@ -53,7 +51,7 @@ def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
 
 
 def take(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     """Raise a request of an old version, and send it on. Raises ProtocolError."""
     session.counters.requests_raised_total += 1
@@ -162,7 +160,7 @@ class _Raising(OneSlice):
         others = {i: offset for i, (wanted, offset) in enumerate(pairs) if offset != wanted.offset}
         self.answer.facts = FetchFacts(body, self.answer.version, limits.max_partitions, others)
         self._held = self.answer.facts.held
-        most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
+        most = max(MIN_FETCHED_BYTES, min(MAX_FETCHED_BYTES, limits.max_bytes_held // SHARE))
         isolation_level = (
             _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
         )

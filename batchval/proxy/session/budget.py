@@ -26,22 +26,22 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchval.protocol.frames import SpareBlock, allocated, limit_memory
-from batchval.proxy.settings.options import Counters, Limits
+from batchval.proxy.settings.options import Counters, RuntimeLimits
 
 __all__ = ["Budget", "Holder"]
 
 #: Connections that one address may have at least, where no setting bounds them.
-LEAST_ADDRESS_CONNECTIONS: Final = 100
+MIN_ADDRESS_CONNECTIONS: Final = 100
 #: Bytes that a session may hold and still use the share that is reserved for small ones.
 SMALL: Final = 2 << 20
-#: The share of the limit that sessions which hold more leave free; at most MOST_RESERVED bytes.
+#: The share of the limit that sessions which hold more leave free; at most MAX_RESERVED_BYTES.
 RESERVED: Final = 8
-MOST_RESERVED: Final = 64 << 20
+MAX_RESERVED_BYTES: Final = 64 << 20
 #: A request is large above this share of the limit.
 LARGE: Final = 16
 #: How far sessions that hold little may go beyond the limit, once they have sent a whole request:
 #: the share of the limit is RESERVED again, at most this many bytes.
-MOST_BEYOND: Final = 32 << 20
+MAX_BYTES_BEYOND: Final = 32 << 20
 #: Sessions that go on at a time although the limit is reached, and for how long each, in seconds.
 GRANTS: Final = 4
 GRANT_S: Final = 0.25
@@ -54,15 +54,15 @@ TURN_S: Final = 0.002
 #: Seconds after which those whose requests are not whole wait for later turns.
 LONG_TURN_S: Final = 0.005
 #: Paused sessions that are looked at in one turn of the loop.
-MOST_LOOKED_AT: Final = 1000
+MAX_EXAMINED_SESSIONS: Final = 1000
 #: Paused sessions of which one turn asks the kernel what they have sent: 3 microseconds each.
-MOST_ASKED: Final = 200
+MAX_ASKED_SESSIONS: Final = 200
 #: Seconds for which one turn closes sessions, or lets them go on.
 LOOKED_S: Final = 0.001
 #: Seconds in which a client takes nothing of its answers, after which it may be closed.
 UNTAKEN_S: Final = 10.0
 #: A frame in part that holds less is not worth closing its connection.
-LEAST_CLOSED: Final = 32 << 10
+MIN_CLOSED_BYTES: Final = 32 << 10
 
 
 class Held(Protocol):
@@ -111,7 +111,7 @@ class _Large:
 class Budget:
     """The bounds that connections share. ``start`` it on the running loop."""
 
-    def __init__(self, limits: Limits, counters: Counters) -> None:
+    def __init__(self, limits: RuntimeLimits, counters: Counters) -> None:
         self.counters = counters
         self._bound_bytes(limits.max_bytes_held)
         self._address_connections = limits.max_address_connections
@@ -144,7 +144,7 @@ class Budget:
         self._loop = loop
         limit_memory(self.limit)
 
-    def use(self, limits: Limits, max_connections: int) -> None:
+    def use(self, limits: RuntimeLimits, max_connections: int) -> None:
         """Bound by other limits from now on; what is above them is paused at its next look."""
         self._bound_bytes(limits.max_bytes_held)
         self._set_blocks_limit()
@@ -157,8 +157,8 @@ class Budget:
 
     def _bound_bytes(self, limit: int) -> None:
         self.limit = limit
-        self.threshold = limit - min(limit // RESERVED, MOST_RESERVED)
-        self.beyond = min(limit // RESERVED, MOST_BEYOND)
+        self.threshold = limit - min(limit // RESERVED, MAX_RESERVED_BYTES)
+        self.beyond = min(limit // RESERVED, MAX_BYTES_BEYOND)
         self.large = max(SMALL, limit // LARGE)
 
     # ---- connections -----------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Budget:
     def bound_connections(self, most: int) -> None:
         """Bound the connections of all clients; of one address without a setting, half of them."""
         self.max_connections = most
-        half = max(LEAST_ADDRESS_CONNECTIONS, most // 2)
+        half = max(MIN_ADDRESS_CONNECTIONS, most // 2)
         self.max_address_connections = self._address_connections or half
 
     def free_connections(self) -> int:
@@ -286,8 +286,8 @@ class Budget:
         """Close the client that holds most of those that have taken nothing for UNTAKEN_S."""
         assert self._loop is not None
         now = self._loop.time()
-        worst, most = None, LEAST_CLOSED
-        for session in list(itertools.islice(self._full, MOST_LOOKED_AT)):
+        worst, most = None, MIN_CLOSED_BYTES
+        for session in list(itertools.islice(self._full, MAX_EXAMINED_SESSIONS)):
             left, since = self._full.pop(session)  # others come first the next time
             own = session.connections.unwritten()
             if own != left:
@@ -371,7 +371,7 @@ class Budget:
         """Resume as many as the budget allows, those that hold little first in their order."""
         free = self.threshold - held
         end = time.perf_counter() + LOOKED_S
-        for session in list(itertools.islice(self._paused, MOST_LOOKED_AT)):
+        for session in list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)):
             if free <= 0 or time.perf_counter() > end:
                 return
             free -= max(session.held(), SMALL // 8)
@@ -384,14 +384,14 @@ class Budget:
         assert self._loop is not None
         now = self._loop.time()
         self._end_grants(now)
-        sessions = itertools.islice(self._paused, MOST_LOOKED_AT)
+        sessions = itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)
         partial = sum(session.connections.partial_held() for session in sessions)
         most = GRANTS
         if self.held - partial > self.limit:
             if not self._stands_still() or self.held > self.limit + self.beyond:
                 return  # peers have to take whole requests and answers first
             most = 1
-        for session in list(itertools.islice(self._paused, MOST_LOOKED_AT)):
+        for session in list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)):
             if len(self._granted) >= most:
                 return
             size = session.connections.partial_size()
@@ -411,11 +411,13 @@ class Budget:
         assert self._loop is not None
         before = self._loop.time() - GRANT_S
         end = time.perf_counter() + LOOKED_S
-        for session in list(itertools.islice(self._unlooked, MOST_ASKED)) or self._look_again():
+        for session in (
+            list(itertools.islice(self._unlooked, MAX_ASKED_SESSIONS)) or self._look_again()
+        ):
             if self._paused.get(session, before) >= before:
                 continue
             own = session.connections.partial_bytes()
-            if own <= LEAST_CLOSED:
+            if own <= MIN_CLOSED_BYTES:
                 continue
             if session.connections.is_read() and session.connections.unread() == 0:
                 self._evict(session)
@@ -427,7 +429,7 @@ class Budget:
     def _look_again(self) -> list[Holder]:
         """Begin another round through the paused sessions: return the first of them."""
         self._unlooked = iter(list(self._paused))
-        return list(itertools.islice(self._unlooked, MOST_ASKED))
+        return list(itertools.islice(self._unlooked, MAX_ASKED_SESSIONS))
 
     def _stands_still(self) -> bool:
         """Return whether what is held has not changed for a while: then one session may go on.
@@ -451,7 +453,7 @@ class Budget:
             self._pause(session)
             stands_still = (
                 came == before
-                and session.connections.partial_bytes() > LEAST_CLOSED
+                and session.connections.partial_bytes() > MIN_CLOSED_BYTES
                 and session.connections.is_read()
             )
             if stands_still and self.held > self.threshold:

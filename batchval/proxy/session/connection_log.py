@@ -19,31 +19,31 @@ from typing import Any, Final, Protocol
 
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
-from batchval.proxy.cluster.listeners import Listener
-from batchval.proxy.kit.end_reasons import CLIENT, Reason, reason_of
+from batchval.proxy.cluster.listeners import ListeningPort
+from batchval.proxy.kit.end_reasons import CLIENT, EndReason, reason_of
 from batchval.proxy.kit.sockets import transferred
 from batchval.proxy.session.connections import ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.pending import facts_of
 from batchval.proxy.settings.options import ANONYMOUS, Facts
-from batchval.proxy.watch.audit_log import MOST_AT_ONCE, short
+from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, short
 from batchval.proxy.watch.clients import SeenClient, pair_of
 from batchval.proxy.watch.metrics import Family
 from batchval.proxy.watch.senders import LineShares, SenderTable
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["Connection", "ConnectionLog", "Request", "upgrade_advice"]
+__all__ = ["ApiKeyAndVersion", "Connection", "ConnectionLog", "upgrade_advice"]
 
 #: Lines of level debug in a second: one takes the event loop 30 microseconds.
 DEBUG_LINES: Final = 500
-_LONGEST_DETAIL: Final = 300
+_MAX_DETAIL_LENGTH: Final = 300
 #: The word of the setting ``bridge`` that serves the old versions of an API.
 _BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {
     int(key): "producers" for key in PRODUCERS
 }
 
 #: API key and version.
-Request = tuple[int, int]
+ApiKeyAndVersion = tuple[int, int]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -72,7 +72,7 @@ class Connection(Protocol):
     def requests(self) -> Awaiting: ...
 
     @property
-    def listener(self) -> Listener: ...
+    def listener(self) -> ListeningPort: ...
     @property
     def seen_client(self) -> SeenClient: ...
     @property
@@ -101,18 +101,22 @@ class ConnectionLog:
         self.is_debug = log.isEnabledFor(logging.DEBUG)
         self._senders = SenderTable(clock=clock) if senders is None else senders
         self.bound(per_second)
-        self._debug_tokens = TokenBucket(DEBUG_LINES, MOST_AT_ONCE, clock)
+        self._debug_tokens = TokenBucket(DEBUG_LINES, MAX_LINES_AT_ONCE, clock)
         self._new: dict[str, int] = {}  # left out since the last flush
         self._written: set[str] = set()  # reasons since the last flush
 
     def bound(self, per_second: int) -> None:
         """Write so many lines a second from now on."""
         self._lines = LineShares(
-            "connections", per_second, min(per_second, MOST_AT_ONCE), self._senders
+            "connections", per_second, min(per_second, MAX_LINES_AT_ONCE), self._senders
         )
 
     def ended(
-        self, session: Connection, why: str, detail: str = "", request: Request | None = None
+        self,
+        session: Connection,
+        why: str,
+        detail: str = "",
+        request: ApiKeyAndVersion | None = None,
     ) -> None:
         """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
         reason = reason_of(why)
@@ -121,7 +125,7 @@ class ConnectionLog:
             facts |= {
                 "reason": why,
                 "meaning": reason.meaning,
-                "detail": short(detail, _LONGEST_DETAIL),
+                "detail": short(detail, _MAX_DETAIL_LENGTH),
             }
             _write(reason.level, "connection ended", facts | _amounts(session))
 
@@ -157,7 +161,7 @@ class ConnectionLog:
         else:
             self._leave_out("debug")
 
-    def _may_write(self, why: str, reason: Reason, who: Callable[[], tuple[str, str]]) -> bool:
+    def _may_write(self, why: str, reason: EndReason, who: Callable[[], tuple[str, str]]) -> bool:
         """Return whether a line may be written now; else count it, unless the level hides it.
 
         ``who`` returns the principal and the client.
@@ -210,7 +214,7 @@ def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
     )
 
 
-def _facts(session: Connection, request: Request | None) -> dict[str, object]:
+def _facts(session: Connection, request: ApiKeyAndVersion | None) -> dict[str, object]:
     """Return who was connected, to which broker, and the request that matters."""
     seen, broker, node_id = (
         session.seen_client,
@@ -233,7 +237,7 @@ def _facts(session: Connection, request: Request | None) -> dict[str, object]:
     }
 
 
-def _last_request(session: Connection) -> Request:
+def _last_request(session: Connection) -> ApiKeyAndVersion:
     """Return the oldest request that awaits its answer, else the last one; key -1: not known."""
     if session.requests.answers:
         _, key, version = facts_of(session.requests.answers[0])

@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
 from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.kit.sockets import address_of, keep_alive, unread
-from batchval.proxy.settings.options import Limits
+from batchval.proxy.settings.options import RuntimeLimits
 
 __all__ = [
     "ANSWERS",
@@ -69,10 +69,10 @@ IN_WORDS: Final = {
 }
 
 #: Bytes that may wait for a client however many clients there are.
-LEAST_WRITE_BUFFER: Final = 16 << 10
+MIN_WRITE_BUFFER: Final = 16 << 10
 
 #: Bytes that are written in one turn of the loop.
-LARGEST_WRITE: Final = 4 << 20
+MAX_WRITE_BYTES: Final = 4 << 20
 
 
 class BrokerSide(Protocol):
@@ -107,7 +107,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         "transport",
     )
 
-    def __init__(self, session: BrokerSide, limits: Limits, spare: SpareBlock) -> None:
+    def __init__(self, session: BrokerSide, limits: RuntimeLimits, spare: SpareBlock) -> None:
         self.session = session
         self.limits = limits
         self.splitter = FrameSplitter(limits.max_answer_bytes, whole=True, spare=spare)
@@ -124,7 +124,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.address = address_text(address_of(transport))
         self.bound(self.limits)
 
-    def bound(self, limits: Limits) -> None:
+    def bound(self, limits: RuntimeLimits) -> None:
         """Hold the connection to these limits."""
         self.limits = limits
         if self.transport is not None:
@@ -169,11 +169,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self.parts:
             self.parts += pieces
         elif len(pieces) == 1:
-            if len(pieces[0]) <= LARGEST_WRITE:
+            if len(pieces[0]) <= MAX_WRITE_BYTES:
                 transport.write(pieces[0])
             else:
                 self._write_parts(pieces)
-        elif sum(map(len, pieces)) <= LARGEST_WRITE:
+        elif sum(map(len, pieces)) <= MAX_WRITE_BYTES:
             transport.writelines(pieces)
         else:
             self._write_parts(pieces)
@@ -189,7 +189,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             self.parts.clear()
             return
-        free = LARGEST_WRITE
+        free = MAX_WRITE_BYTES
         while self.parts and free > 0:
             first = memoryview(self.parts[0])
             transport.write(first[:free])
@@ -380,7 +380,7 @@ class Connections:
 
     # ---- bounds ----------------------------------------------------------------------------------
 
-    def bound(self, limits: Limits, before: Limits) -> None:
+    def bound(self, limits: RuntimeLimits, before: RuntimeLimits) -> None:
         """Hold both to these limits."""
         transport = self.client.transport
         if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
@@ -388,12 +388,12 @@ class Connections:
         if self.broker is not None:
             self.broker.bound(limits)
 
-    def bound_writes(self, limits: Limits, held_limit: int, connections: int) -> None:
+    def bound_writes(self, limits: RuntimeLimits, held_limit: int, connections: int) -> None:
         """Bound what waits for the client: less, the more clients there are.
 
         ``held_limit``  bytes that all sessions may hold
         """
-        limit = max(LEAST_WRITE_BUFFER, held_limit // 16 // max(1, connections))
+        limit = max(MIN_WRITE_BUFFER, held_limit // 16 // max(1, connections))
         limit = min(limits.write_buffer, limit)
         if limit != self._write_buffer and self.client.transport is not None:
             self._write_buffer = limit

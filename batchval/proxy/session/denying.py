@@ -33,7 +33,7 @@ INLINE: Final = 512
 #: Bytes of an answer for each byte of a request above `INLINE`, at most.
 GROWTH: Final = 8
 #: A larger one ends its connection, except Produce: its values take 200 times its size in memory.
-MOST_READ: Final = 128 << 10
+MAX_READ_BYTES: Final = 128 << 10
 
 _AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
 #: Keys of APIs that are denied, and of those of which the requests of brokers are.
@@ -48,9 +48,9 @@ class DenyList:
     ``guarded``  the APIs of which something is denied to some principal
     """
 
-    MOST_KNOWN = 1_000
+    MAX_KNOWN_PRINCIPALS = 1_000
     #: Characters of a principal that globs are compared with; a longer one may use no guarded API.
-    LONGEST_MATCHED = 2_000
+    MAX_MATCHED_LENGTH = 2_000
 
     def __init__(self, rules: Iterable[DenyRule], listener: str) -> None:
         self._rules = [rule for rule in rules if fnmatchcase(listener, rule.listeners)]
@@ -67,12 +67,12 @@ class DenyList:
         return self._of(principal)[1]
 
     def _of(self, principal: str | None) -> _Denied:
-        if principal is None or len(principal) > self.LONGEST_MATCHED:
+        if principal is None or len(principal) > self.MAX_MATCHED_LENGTH:
             return self._all
         known = self._known.get(principal)
         if known is None:
             known = _denied_by(rule for rule in self._rules if rule.matches(principal))
-            if len(self._known) >= self.MOST_KNOWN:
+            if len(self._known) >= self.MAX_KNOWN_PRINCIPALS:
                 self._known.clear()
             self._known[principal] = known
         return known
@@ -160,7 +160,7 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
         if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
             return False
         session.end("denied")  # as a broker does: nobody waits for the error
-    elif reads_request(key) and len(frame) > MOST_READ:
+    elif reads_request(key) and len(frame) > MAX_READ_BYTES:
         session.end("denied_size")
     else:
         return False

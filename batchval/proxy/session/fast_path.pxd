@@ -6,7 +6,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from batchval.core.gate cimport Accepted, LogValidator
 from batchval.ledger.sender_trust cimport SenderTrust
 from batchval.protocol.walkers.tables cimport Tables
-from batchval.proxy.watch.durations cimport API_KEYS, Place, Traffic, UnderWay
+from batchval.proxy.watch.durations cimport API_KEYS, MeasuredRequest, Traffic, UnderWay
 
 cdef enum:
     PATHS = 5    # of ValidationResult.path
@@ -30,7 +30,7 @@ cdef struct Use:  # requests of one API in one version
     int64_t counted  # of these, in the counters
 
 
-cdef struct Served:  # what a client got, since it was taken last
+cdef struct ServedCounts:  # what a client got, since it was taken last
     int64_t request_bytes, answer_bytes, answers, total_ns, most_ns
 
 
@@ -76,10 +76,11 @@ cdef class FastPath:
     cdef dict more_uses
     # how long its requests take
     cdef UnderWay under_way
-    cdef Place received_place  # of the answer that ``receive`` has noted; taken_ns 0: none
+    # of the answer that ``receive`` has noted; taken_ns 0: none
+    cdef MeasuredRequest received_place
     cdef public int64_t since_ns
     cdef readonly int64_t taken_ns
-    cdef Served served
+    cdef ServedCounts served
     cdef int64_t by_path[PATHS]
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1
@@ -99,6 +100,6 @@ cdef class FastPath:
     cdef int find_use(self, int32_t pair) except -1
     cdef int count_uses(self) except -1
     cdef int note_place(self, int key, int64_t taken_ns) except -1
-    cdef int note_answer(self, const Place *place, int64_t now) except -1
+    cdef int note_answer(self, const MeasuredRequest *place, int64_t now) except -1
     cdef int note_request(self, int key, int64_t ns) except -1
     cdef int count(self) except -1

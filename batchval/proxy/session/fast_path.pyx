@@ -37,8 +37,8 @@ from batchval.protocol.walkers.produce cimport CLAIMS_FIELD, claims_field, walk_
 from batchval.protocol.walkers.splice cimport Splicer, splicer
 from batchval.protocol.walkers.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.walkers.tags cimport TaggedField, find_tag
-from batchval.proxy.watch.durations cimport Place, Traffic, UnderWay, now_ns
-from batchval.proxy.produce.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
+from batchval.proxy.watch.durations cimport MeasuredRequest, Traffic, UnderWay, now_ns
+from batchval.proxy.produce.verdicts cimport MAX_TOPIC_LENGTH, announced_work, carrying, tag_of
 from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,
     PRODUCE_REQUEST_PARTITION_RECORDS,
@@ -65,14 +65,14 @@ cdef enum:
     NODES = 3  # the table of the answer's walk
     REQUEST_HEADER = 12
     ANSWER_HEADER = 8
-    SMALLEST_WITH_CODEC = ATTRIBUTES + 2
-    MOST_WORK = 256 << 10  # bytes walked in one call, before others have their turn
+    MIN_BYTES_WITH_CODEC = ATTRIBUTES + 2
+    MAX_WORK = 256 << 10  # bytes walked in one call, before others have their turn
     EACH_COMPRESSED = 4 << 10  # what a decoder costs before its first byte, in bytes walked
     EACH_CLIENT = 2 << 10  # what another client id costs, in bytes walked
     CLIENT_ID = REQUEST_HEADER + 2  # where it stands, after its size
     NULL_CLIENT_ID = -1
     NO_CLIENT = -2  # no request has come yet
-    MOST_OF_CLIENT_ID = 256  # bytes that are compared
+    MAX_CLIENT_ID_BYTES = 256  # bytes that are compared
 
 
 cdef inline int32_t following(int32_t wire_id) noexcept nogil:
@@ -181,7 +181,7 @@ cdef class FastPath:
     def watch(self, client_changed):
         """Call ``client_changed(client_id)`` before the first request of each client id is counted.
 
-        It gets at most MOST_OF_CLIENT_ID bytes, or None for null.
+        It gets at most MAX_CLIENT_ID_BYTES bytes, or None for null.
         """
         self.client_changed = client_changed
 
@@ -222,7 +222,7 @@ cdef class FastPath:
         self.work = 0
         try:
             while i < len(frames):
-                if self.work > MOST_WORK:
+                if self.work > MAX_WORK:
                     self.spent = True
                     break
                 frame = a_view(frames[i])
@@ -325,7 +325,7 @@ cdef class FastPath:
         if has_payload_claims(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], max(batch_size, 0)):
             return False  # they do not go on, and the batch becomes shorter
         if self.validates:
-            if batch_size < SMALLEST_WITH_CODEC:
+            if batch_size < MIN_BYTES_WITH_CODEC:
                 return False
             if tag.found:
                 path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size,
@@ -427,7 +427,7 @@ cdef class FastPath:
             return 0
         path = accepts(quick, batch, size, self.now_ms, version, &call, found)
         self.work += found.work + (EACH_COMPRESSED if is_compressed else 0)
-        self.tried = not path and found.work > MOST_WORK
+        self.tried = not path and found.work > MAX_WORK
         if path:
             self.decision = None
             if found.answer != NO_CLAIMS:  # both in the same order
@@ -442,7 +442,7 @@ cdef class FastPath:
     cdef object topic(self):
         """Return the first topic's name; None for a name that no topic can have."""
         cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
-        if not 0 <= row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] <= LARGEST_NAME:
+        if not 0 <= row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] <= MAX_TOPIC_LENGTH:
             return None
         return PyUnicode_DecodeUTF8(<char *>self.base + row[PRODUCE_REQUEST_TOPIC_NAME],
                                     row[PRODUCE_REQUEST_TOPIC_NAME_SIZE], "replace")
@@ -463,7 +463,7 @@ cdef class FastPath:
         cdef Py_ssize_t at
         cdef int key, version
         cdef int64_t now = 0
-        cdef Place place
+        cdef MeasuredRequest place
         while i < len(frames):
             frame = a_view(frames[i])
             p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
@@ -537,7 +537,7 @@ cdef class FastPath:
 
     def receive(self, int32_t wire_id, Py_ssize_t size):
         """Note an answer of the broker that ``give`` has not taken. ``finish`` comes next."""
-        cdef Place *place = &self.received_place
+        cdef MeasuredRequest *place = &self.received_place
         self.received = wire_id
         self.served.answer_bytes += size
         if not self.under_way.pop(wire_id, place):
@@ -567,8 +567,8 @@ cdef class FastPath:
 
     def take_served(self):
         """Return bytes in, bytes out, answers, their ns and the longest, since the last call."""
-        cdef Served s = self.served
-        self.served = Served(0, 0, 0, 0, 0)
+        cdef ServedCounts s = self.served
+        self.served = ServedCounts(0, 0, 0, 0, 0)
         return s.request_bytes, s.answer_bytes, s.answers, s.total_ns, s.most_ns
 
     cdef int note_place(self, int key, int64_t taken_ns) except -1:
@@ -576,7 +576,7 @@ cdef class FastPath:
             self.traffic.unmeasured_waiting += 1
         return 0
 
-    cdef int note_answer(self, const Place *place, int64_t now) except -1:
+    cdef int note_answer(self, const MeasuredRequest *place, int64_t now) except -1:
         if place.sent_ns:
             self.traffic.note_broker(place.key, now - place.sent_ns)
         return self.note_request(place.key, now - place.taken_ns)
@@ -633,14 +633,14 @@ cdef class FastPath:
         if length != self.client_id_size:
             return False
         return length <= 0 or not memcmp(p + CLIENT_ID, PyBytes_AS_STRING(self.client_id),
-                                         min(length, MOST_OF_CLIENT_ID))
+                                         min(length, MAX_CLIENT_ID_BYTES))
 
     cdef int change_client(self, const uint8_t *p, Py_ssize_t size) except -1:
         cdef Py_ssize_t length = be16(p + REQUEST_HEADER)
         self.work += EACH_CLIENT
         client_id = None
         if length >= 0:
-            client_id = (<const char *>p + CLIENT_ID)[:min(length, MOST_OF_CLIENT_ID)]
+            client_id = (<const char *>p + CLIENT_ID)[:min(length, MAX_CLIENT_ID_BYTES)]
         if self.client_changed is not None:
             self.client_changed(client_id)
         self.client_id = client_id

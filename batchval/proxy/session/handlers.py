@@ -67,7 +67,7 @@ _CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the le
 
 #: Bytes besides the batches of a request of which a part goes on: the answer repeats them, on the
 #: loop. As many as 10,000 partitions need whose topics have the longest names, each with claims.
-MOST_MERGED: Final = 4 << 20
+MAX_MERGED_BYTES: Final = 4 << 20
 
 _pack_int = struct.Struct(">i").pack_into
 
@@ -76,8 +76,7 @@ _BEFORE_AUTHENTICATION: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )
 
-Out = list[bytes | memoryview]
-Handler = Callable[[Queue, memoryview, int, int, int, Out], None]
+Handler = Callable[[Queue, memoryview, int, int, int, Chunks], None]
 
 
 def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Handler:
@@ -129,7 +128,7 @@ def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> 
 
 
 def _plain(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     session.requests.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
 
@@ -150,7 +149,7 @@ def is_rewritten(answer: Answer) -> bool:
 
 
 def _addresses(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     session.requests.forward(frame, Answer(correlation_id, key, version, rewrite), out)
 
@@ -173,7 +172,7 @@ def _is_own(session: Queue, frame: memoryview) -> bool:
 
 
 def _metadata(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     if _is_own(session, frame):
         return
@@ -196,7 +195,7 @@ def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 
 
 def _versions(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     if _is_own(session, frame):
         return
@@ -232,7 +231,7 @@ def answer_versions(session: Queue, correlation_id: int) -> None:
 
 
 def _handshake(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     """Note the mechanism: it says how many tokens without headers come after version 0."""
     _, request = SaslHandshakeRequest.parse(frame[4:])
@@ -265,7 +264,7 @@ def _shaken(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     return _pass_on(session, answer, frame)
 
 
-def token(session: Queue, frame: memoryview, out: Out) -> None:
+def token(session: Queue, frame: memoryview, out: Chunks) -> None:
     """Pass a token of SaslHandshake 0 on: no header, no correlation id."""
     answer = Answer(0, -1, 0, _token_answered)
     answer.facts = session.sasl.client_token(frame[4:])
@@ -283,7 +282,7 @@ def _token_answered(session: Queue, answer: Answer, frame: memoryview) -> Chunks
 
 
 def _authenticate(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     _, request = SaslAuthenticateRequest.parse(frame[4:])
     answer = Answer(correlation_id, key, version, _authenticated)
@@ -311,7 +310,7 @@ def produce(
     correlation_id: int,
     decision: str | None,
     inline: bool,
-    out: Out,
+    out: Chunks,
 ) -> None:
     """Validate a Produce request, and send on what passes. Raises ProtocolError.
 
@@ -415,7 +414,7 @@ def forward_validated(
     answer: Answer | None,
     request: ProduceRequestView,
     verdict: RequestVerdict,
-    out: Out,
+    out: Chunks,
 ) -> bool:
     """Send on what passes, and remember what the answer must say of the rest.
 
@@ -432,8 +431,8 @@ def forward_validated(
         return False
     if (
         verdict.refusals is not None
-        and request.size > MOST_MERGED
-        and request.size_without_records > MOST_MERGED
+        and request.size > MAX_MERGED_BYTES
+        and request.size_without_records > MAX_MERGED_BYTES
     ):
         session.abort("request_names")  # no topic has names that long
         return False

@@ -18,8 +18,8 @@ from batchval.proxy.session.denying import DenyList
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.session.session_states import Event
-from batchval.proxy.settings.options import ANONYMOUS, Limits
+from batchval.proxy.session.session_states import SessionEvent
+from batchval.proxy.settings.options import ANONYMOUS, RuntimeLimits
 from batchval.proxy.watch.clients import software_of
 from batchval.proxy.watch.senders import Sender, SenderTable
 
@@ -58,7 +58,7 @@ class Identified(Connection, Protocol):
     lifetime: Lifetime
     guarded: frozenset[int]
     raised: Mapping[int, Raised]
-    limits: Limits
+    limits: RuntimeLimits
     log: ConnectionLog
     sasl: SaslExchange
 
@@ -118,7 +118,7 @@ class Identity:
         session.client.splitter.max_frame_bytes = self.most_of_frame()
         if session.guarded:
             self.follow_deny_list()
-        session.lifetime.move(Event.AUTHENTICATED)
+        session.lifetime.move(SessionEvent.AUTHENTICATED)
 
     def authenticated_as(self, principal: str) -> None:
         """Note whom the broker has authenticated; "" where only the broker knows."""

@@ -1,7 +1,8 @@
 """The lifetime of one session: its state, why it ends, and its deadlines.
 
     1. the first reason to end counts
-    2. no more requests are taken; requests in progress are completed, within ``Limits.linger_s``
+    2. no more requests are taken; requests in progress are completed, within
+       ``RuntimeLimits.linger_s``
     3. a client that does nothing wrong gets an end of file, and the time to end by itself
     4. each side is closed once what is written to it is gone; a session without connections is
        forgotten
@@ -12,7 +13,7 @@ Step 3 is for an end that the gate chooses (``GRACEFUL``): after drain, max_conn
     2. what the client still sends is read: batches with acks=0 go to the broker, because nobody
        would send them again. Other requests are dropped: their client sends them again
     3. the connection is closed once the client has closed it, or has acknowledged every answer and
-       sends nothing more, or after ``MOST_S``
+       sends nothing more, or after ``MAX_CLOSE_S``
 
 A connection that is closed while something of it is unread is reset by the kernel (RFC 1122,
 4.2.2.13), and a reset destroys answers that are still on their way.
@@ -33,8 +34,8 @@ from batchval.proxy.kit.end_reasons import CLIENT
 from batchval.proxy.kit.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, silent_s, tcp_state
 from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.session.connections import ClientConnection
-from batchval.proxy.session.session_states import TRANSITIONS, Event, State
-from batchval.proxy.settings.options import Counters, Limits
+from batchval.proxy.session.session_states import TRANSITIONS, SessionEvent, SessionState
+from batchval.proxy.settings.options import Counters, RuntimeLimits
 from batchval.token_bucket import TokenBucket
 
 __all__ = ["GRACEFUL", "AgeLimit", "End", "How", "Lifetime"]
@@ -45,17 +46,17 @@ GRACEFUL: Final = frozenset({"drain", "max_age", "idle"})
 #: Seconds between looks at a client that may end by itself.
 QUIET_S: Final = 0.25
 #: Seconds that it has for that.
-MOST_S: Final = 2.0
+MAX_CLOSE_S: Final = 2.0
 
-#: Bytes a second that a request has to come with, besides ``Limits.frame_s``.
-LEAST_RATE: Final = 1 << 20
+#: Bytes a second that a request has to come with, besides ``RuntimeLimits.frame_s``.
+MIN_RATE: Final = 1 << 20
 
-#: The share of ``Limits.max_age_s`` by which the ages of connections differ.
+#: The share of ``RuntimeLimits.max_age_s`` by which the ages of connections differ.
 JITTER: Final = 0.1
 #: Seconds for the end of a request or of a SASL exchange, once a connection is too old.
 AGED_S: Final = 10.0
 #: Connections that may end by their age in a second, however few there are.
-LEAST_ENDS: Final = 5.0
+MIN_ENDS_PER_S: Final = 5.0
 
 
 class How(enum.Enum):
@@ -83,17 +84,17 @@ class AgeLimit:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._ends = TokenBucket(LEAST_ENDS, LEAST_ENDS, time.monotonic)
+        self._ends = TokenBucket(MIN_ENDS_PER_S, MIN_ENDS_PER_S, time.monotonic)
 
     def take(self, max_age_s: float) -> bool:
         """Return whether one more may end now."""
         self._ends.per_second = self._ends.most = max(
-            LEAST_ENDS, 2 * self._counters.connections_open / max_age_s
+            MIN_ENDS_PER_S, 2 * self._counters.connections_open / max_age_s
         )
         return self._ends.take()
 
 
-class Lifetime(StateMachine[State, Event]):
+class Lifetime(StateMachine[SessionState, SessionEvent]):
     """The state and the deadlines of one session. Times are seconds of the loop's clock."""
 
     __slots__ = (
@@ -115,8 +116,8 @@ class Lifetime(StateMachine[State, Event]):
     )
     transitions = TRANSITIONS
 
-    def __init__(self, limits: Limits, now: float) -> None:
-        self.state = State.CONNECTING
+    def __init__(self, limits: RuntimeLimits, now: float) -> None:
+        self.state = SessionState.CONNECTING
         # why it ends and when what is under way is dropped: from DRAINING on, set once by ``end``
         self.reason: str | None = None
         self.deadline = math.inf
@@ -138,7 +139,9 @@ class Lifetime(StateMachine[State, Event]):
 
     # ---- the end ---------------------------------------------------------------------------------
 
-    def end(self, why: str, now: float, limits: Limits, event: Event = Event.END) -> bool:
+    def end(
+        self, why: str, now: float, limits: RuntimeLimits, event: SessionEvent = SessionEvent.END
+    ) -> bool:
         """Begin to end, or go on to CLOSED; return whether this is the first reason."""
         is_first = self.reason is None
         if is_first:
@@ -150,7 +153,7 @@ class Lifetime(StateMachine[State, Event]):
     def refused(self, now: float) -> None:
         """Close a session whose client the listener has refused, counted and logged it."""
         self.reason, self.deadline = "refused", now
-        self.move(Event.CLOSE)
+        self.move(SessionEvent.CLOSE)
 
     def end_after(self, end: End) -> None:
         """Keep an end until the requests that have been read are taken; the first counts."""
@@ -164,23 +167,23 @@ class Lifetime(StateMachine[State, Event]):
     def is_taking(self) -> bool:
         """Return whether requests that have been read are still taken."""
         # what a client sent before it left is delivered; while it parts, acks=0 is
-        return self.state < State.DRAINING or self.may_part or self.reason == CLIENT
+        return self.state < SessionState.DRAINING or self.may_part or self.reason == CLIENT
 
     # ---- the client may end by itself ------------------------------------------------------------
 
     @property
     def may_part(self) -> bool:
         """Return whether the client has an end of file, and what it sends is read."""
-        return State.DRAINING < self.state < State.CLOSED
+        return SessionState.DRAINING < self.state < SessionState.CLOSED
 
     def part(self, now: float) -> float | None:
         """Let a client that has every answer end by itself; return the seconds until the next look.
 
         None where its connection ends otherwise, or has the end of file already.
         """
-        if not self.spoke or self.reason not in GRACEFUL or not self.move(Event.PART):
+        if not self.spoke or self.reason not in GRACEFUL or not self.move(SessionEvent.PART):
             return None
-        self._part_until = now + MOST_S
+        self._part_until = now + MAX_CLOSE_S
         return QUIET_S
 
     def came_late(self) -> None:
@@ -190,7 +193,7 @@ class Lifetime(StateMachine[State, Event]):
     def look_parting(self, now: float, unacknowledged: int) -> float | None:
         """Return the seconds until the next look; None once nothing more comes."""
         if now > self._part_until or (self._is_quiet and not unacknowledged):
-            self.move(Event.QUIET)
+            self.move(SessionEvent.QUIET)
             return None
         self._is_quiet = True
         return QUIET_S
@@ -201,7 +204,7 @@ class Lifetime(StateMachine[State, Event]):
         self,
         now: float,
         client: ClientConnection,
-        limits: Limits,
+        limits: RuntimeLimits,
         ages: AgeLimit,
         *,
         is_idle: bool,
@@ -217,7 +220,7 @@ class Lifetime(StateMachine[State, Event]):
             if silent_s(client.transport) > limits.peer_timeout_s:
                 return End("client_gone", How.NOW)
         end = None
-        if self.state >= State.DRAINING:
+        if self.state >= SessionState.DRAINING:
             return End("linger", How.NOW) if now > self.deadline else None
         if client.holds:
             self._started = now  # a client that is not read cannot send its first request
@@ -233,7 +236,7 @@ class Lifetime(StateMachine[State, Event]):
         return end
 
     def _check_age(
-        self, now: float, limits: Limits, ages: AgeLimit, is_between_requests: bool
+        self, now: float, limits: RuntimeLimits, ages: AgeLimit, is_between_requests: bool
     ) -> End | None:
         """End a session that is too old: between two requests, or ``AGED_S`` later."""
         if not self.is_aged:
@@ -245,14 +248,16 @@ class Lifetime(StateMachine[State, Event]):
             return End("max_age", How.WHEN_TAKEN)
         return None
 
-    def _check_frame(self, elapsed_s: float, size: int, limits: Limits) -> End | None:
+    def _check_frame(self, elapsed_s: float, size: int, limits: RuntimeLimits) -> End | None:
         """End a session whose client does not finish its request in time."""
         self.frame_s += elapsed_s
-        if self.frame_s > limits.frame_s + size / LEAST_RATE:
+        if self.frame_s > limits.frame_s + size / MIN_RATE:
             return End("frame_timeout")
         return None
 
-    def _check_peer(self, now: float, client: ClientConnection, limits: Limits) -> End | None:
+    def _check_peer(
+        self, now: float, client: ClientConnection, limits: RuntimeLimits
+    ) -> End | None:
         """Ask the kernel about a client that is not read, and so not heard when it leaves."""
         state = tcp_state(client.transport)
         if state == TCP_CLOSE:

@@ -28,7 +28,7 @@ from batchval.protocol.old_fetch import (
     read_answer,
 )
 from batchval.proxy.produce.validation_queue import SLICE_S
-from batchval.proxy.session.old_fetches import MOST_FAULTS, Places
+from batchval.proxy.session.old_fetches import MAX_FAULTS, Places
 from batchval.proxy.session.pending import Answer, Lowering, Queue
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["FetchConversion", "FetchFacts", "is_empty"]
 
 #: Bytes of message sets in one answer, but for a batch: what comes after them is fetched again.
-MOST_CONVERTED: Final = 16 << 20
+MAX_CONVERTED_BYTES: Final = 16 << 20
 #: Bytes of message sets that one call makes.
 SLICE_BYTES: Final = 256 << 10
 #: Bytes that one call reads, decompresses and compresses again: about 5 ms. One batch is not
@@ -49,7 +49,7 @@ HEAVY_BYTES: Final = 1 << 20
 #: And where one of its batches takes more work than this: up to 15 ms (gzip).
 LIGHT_WORK: Final = 512 << 10
 #: Batches of one answer that cannot be converted and get a log line each: about 0.5 ms.
-MOST_LINES: Final = 10
+MAX_LINES: Final = 10
 #: Bytes of memory that an entry of FetchFacts.offsets takes.
 OFFSET_BYTES: Final = 150
 
@@ -138,7 +138,7 @@ class FetchConversion(Lowering):
         # for the loop: the session's memory is not touched in a thread
         self._continues: Places = {}
         self._forgotten: list[WantedPartition] = []
-        self._faults: list[_Fault] = []  # the first MOST_FAULTS of them
+        self._faults: list[_Fault] = []  # the first MAX_FAULTS of them
         self._faulty = 0
 
     @property
@@ -187,11 +187,11 @@ class FetchConversion(Lowering):
         return self._ready
 
     def _log(self) -> None:
-        """Log the faults that are new, MOST_LINES at most, and how many batches are at fault."""
+        """Log the faults that are new, MAX_LINES at most, and how many batches are at fault."""
         session, fetches = self.session, self.session.old_fetches
         lines = 0
         for fault in self._faults:
-            if lines == MOST_LINES:
+            if lines == MAX_LINES:
                 break
             if not fetches.is_new_fault(fault.topic, fault.partition, fault.offset):
                 continue
@@ -199,7 +199,7 @@ class FetchConversion(Lowering):
             place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
             text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
             session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
-        if lines == MOST_LINES and self._faulty > lines:
+        if lines == MAX_LINES and self._faulty > lines:
             session.fault(
                 f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
                 f"consumer; {lines} of them were logged",
@@ -228,13 +228,13 @@ class FetchConversion(Lowering):
             if fetched.records:
                 records = _Records(fetched, wanted, offset, request, self._max_decompressed)
                 records.is_heavy = self.heavy
-                for made in records.convert(MOST_CONVERTED - self._made):
+                for made in records.convert(MAX_CONVERTED_BYTES - self._made):
                     self._made += made
                     yield records.is_heavy
                 output = records.output
                 if records.fault is not None:
                     self._faulty += 1
-                    if len(self._faults) < MOST_FAULTS:
+                    if len(self._faults) < MAX_FAULTS:
                         self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
                     if not output and not code:
                         code = _CORRUPT_MESSAGE

@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 from batchval.protocol.old_fetch import WantedPartition
 
-__all__ = ["MOST_FAULTS", "OldFetches", "Places"]
+__all__ = ["MAX_FAULTS", "OldFetches", "Places"]
 
 #: Batches of one session whose fault is logged. A consumer asks for the same ones again at once.
-MOST_FAULTS: Final = 100
+MAX_FAULTS: Final = 100
 
 #: {(topic, partition): (offset that the consumer asks for, offset where records may follow)}
 Places: TypeAlias = dict[tuple[str, int], tuple[int, int]]
@@ -66,9 +66,9 @@ class OldFetches:
         self._continues.pop((wanted.topic, wanted.partition), None)
 
     def is_new_fault(self, topic: str, partition: int, offset: int) -> bool:
-        """Return whether this batch's fault is to be logged: once, and MOST_FAULTS in a session."""
+        """Return whether this batch's fault is to be logged: once, and MAX_FAULTS in a session."""
         fault = topic, partition, offset
-        if fault in self._faults or len(self._faults) >= MOST_FAULTS:
+        if fault in self._faults or len(self._faults) >= MAX_FAULTS:
             return False
         self._faults.add(fault)
         return True

@@ -19,12 +19,12 @@ from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView
 from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.kit.topics import KnownTopics
-from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.validation_queue import OneSlice, ValidationQueue
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.old_fetches import OldFetches
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.settings.options import Counters, Facts, Limits, ProxyOptions
+from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, RuntimeLimits
 from batchval.proxy.watch.senders import Sender, Share
 
 __all__ = [
@@ -64,7 +64,7 @@ class Surroundings(Protocol):
     ) -> Chunks: ...
 
 
-class Places(Protocol):
+class AnswerPlaces(Protocol):
     """The requests of a session and the places of their answers: ``requests.Requests``."""
 
     made: int
@@ -104,9 +104,9 @@ class Authenticated(Protocol):
 class Queue(Protocol):
     """The part of a session that handlers use."""
 
-    gate: Gate
+    gate: ProduceValidator
     raised: Mapping[int, Raised]
-    limits: Limits
+    limits: RuntimeLimits
     counters: Counters
     sasl: SaslExchange
     old_fetches: OldFetches
@@ -117,7 +117,7 @@ class Queue(Protocol):
     authenticated: bool
 
     @property
-    def requests(self) -> Places: ...
+    def requests(self) -> AnswerPlaces: ...
     @property
     def identity(self) -> Authenticated: ...
     @property

@@ -34,6 +34,7 @@ from typing import Final, NamedTuple
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.message import Chunks
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.proxy.session import handlers
 from batchval.proxy.session.fast_path import FastPath
@@ -44,7 +45,7 @@ from batchval.proxy.settings.options import Counters
 __all__ = ["SEND_S", "AnswerFault", "AnswerStream", "Requests", "check_size", "stream_of"]
 
 #: Bytes of a tail: brokers are few.
-LONGEST_TAIL: Final = 1 << 20
+MAX_TAIL_BYTES: Final = 1 << 20
 
 #: Bytes of an answer that is read here as a whole, by API: several times what the largest clusters
 #: need. A Metadata answer has 42 bytes for a partition of three replicas, so this is for 1.5 million.
@@ -87,9 +88,9 @@ class AnswerStream:
         if count:
             out.append(piece[:count])
         self.held += piece[count:]
-        if len(self.held) > LONGEST_TAIL:
+        if len(self.held) > MAX_TAIL_BYTES:
             raise ProtocolError(
-                f"its fields after the last topic take more than {LONGEST_TAIL} bytes"
+                f"its fields after the last topic take more than {MAX_TAIL_BYTES} bytes"
             )
         if not self.left:
             out.append(rewrite_tail(bytes(self.held), self.key, self.version, replace))
@@ -125,8 +126,6 @@ _INT = struct.Struct(">i")
 _unpack_int = _INT.unpack_from
 
 _pack_int = _INT.pack_into
-
-Out = list[bytes | memoryview]
 
 
 #: Seconds after which the rest of the requests that may go on waits for a later turn of the loop:
@@ -220,7 +219,7 @@ class Requests:
         self.answers.append(answer)
 
     def forward(
-        self, frame: memoryview, answer: Answer, to_broker: Out, *, is_own: bool = False
+        self, frame: memoryview, answer: Answer, to_broker: Chunks, *, is_own: bool = False
     ) -> None:
         """Send a request on in its order; ``answer`` is its place. ``is_own``: the gate's own."""
         if is_own:
@@ -275,7 +274,7 @@ class Requests:
             self.waiting += item.copied
         return True
 
-    def send_ready(self, session: Queue, to_broker: Out) -> bool:
+    def send_ready(self, session: Queue, to_broker: Chunks) -> bool:
         """Send on the requests that wait for nothing; return whether others may go on later.
 
         That is so after SEND_S.
@@ -347,7 +346,7 @@ class Requests:
 
     # ---- the broker's answers --------------------------------------------------------------------
 
-    def take(self, session: Queue, frames: list[memoryview], out: Out) -> AnswerFault | None:
+    def take(self, session: Queue, frames: list[memoryview], out: Chunks) -> AnswerFault | None:
         """Pass the broker's answers on; while ``stream`` is set, the first items are its pieces."""
         answers, give = self.answers, self._give
         i, end = 0, len(frames)
@@ -373,7 +372,7 @@ class Requests:
                 self._later = frames[i:]
                 return None
 
-    def _answered(self, session: Queue, frame: memoryview, out: Out) -> AnswerFault | None:
+    def _answered(self, session: Queue, frame: memoryview, out: Chunks) -> AnswerFault | None:
         """Handle an answer that may change."""
         counters = self._counters
         counters.answers_total += 1
@@ -419,7 +418,7 @@ class Requests:
         self.waiting += held - lowering.held
         lowering.held = held
 
-    def converted(self, session: Queue, lowering: Lowering, out: Out) -> AnswerFault | None:
+    def converted(self, session: Queue, lowering: Lowering, out: Chunks) -> AnswerFault | None:
         """Pass the answer that was converted on, and what came after it."""
         self.converting = None
         self.answer_here(lowering.answer, lowering.finish(), out)
@@ -428,7 +427,9 @@ class Requests:
 
     # ---- large ones ------------------------------------------------------------------------------
 
-    def start_stream(self, session: Queue, splitter: FrameSplitter, out: Out) -> AnswerFault | None:
+    def start_stream(
+        self, session: Queue, splitter: FrameSplitter, out: Chunks
+    ) -> AnswerFault | None:
         """Pass a large answer on while it comes, if nothing changes but its end."""
         if splitter.partial_size <= STREAMED_FROM or self.converting is not None:
             return None
@@ -455,7 +456,7 @@ class Requests:
         _pack_int(piece, 4, stream.correlation_id)
         return self._pass_piece(session, piece, out)
 
-    def _pass_piece(self, session: Queue, piece: memoryview, out: Out) -> AnswerFault | None:
+    def _pass_piece(self, session: Queue, piece: memoryview, out: Chunks) -> AnswerFault | None:
         stream = self.stream
         assert stream is not None
         self._counters.answer_bytes_total += len(piece)
@@ -469,7 +470,7 @@ class Requests:
 
     # ---- those made here -------------------------------------------------------------------------
 
-    def answer_here(self, answer: Answer, ready: Out, out: Out) -> None:
+    def answer_here(self, answer: Answer, ready: Chunks, out: Chunks) -> None:
         """Answer a request that no broker sees, in its place."""
         answer.respond = None
         answer.ready = ready
@@ -477,7 +478,7 @@ class Requests:
         self.made += answer.held
         self.collect_ready(out)
 
-    def collect_ready(self, out: Out) -> bool:
+    def collect_ready(self, out: Chunks) -> bool:
         """Take what was answered here and has nothing before it; return whether there was any."""
         answers = self.answers
         found = False

@@ -20,7 +20,7 @@ UNSUPPORTED_SASL_MECHANISM: Final = 33
 #: Tokens that a client sends after SaslHandshake 0; the broker sends as many.
 TOKENS: Final = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 
-_LONGEST_NAME: Final = 249
+_MAX_NAME_LENGTH: Final = 249
 
 
 class SaslExchange:
@@ -62,7 +62,7 @@ class SaslExchange:
 
     def refused(self, error_code: int) -> None:
         """Note that the broker has answered with an error."""
-        parts = (self.mechanism[:_LONGEST_NAME], self._principal, name_of(error_code))
+        parts = (self.mechanism[:_MAX_NAME_LENGTH], self._principal, name_of(error_code))
         self.failure = ", ".join(filter(None, parts))
 
     def broker_left(self) -> None:
@@ -110,4 +110,4 @@ def _principal_in(mechanism: str, token: bytes) -> str:
             if part.startswith(b"n="):
                 name = part[2:].replace(b"=2C", b",").replace(b"=3D", b"=")
                 break
-    return f"User:{name.decode('utf-8', 'replace')[:_LONGEST_NAME]}" if name else ""
+    return f"User:{name.decode('utf-8', 'replace')[:_MAX_NAME_LENGTH]}" if name else ""

@@ -29,13 +29,13 @@ from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.frames import FrameError, allocated
 from batchval.protocol.old_versions import Raised
-from batchval.proxy.cluster.listeners import Listener, Listeners, UnknownBrokerError
+from batchval.proxy.cluster.listeners import Listeners, ListeningPort, UnknownBrokerError
 from batchval.proxy.kit.end_reasons import CLIENT
 from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
-from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.session import handlers
 from batchval.proxy.session.budget import TURN_S, Budget
-from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
+from batchval.proxy.session.connection_log import ApiKeyAndVersion, ConnectionLog, upgrade_advice
 from batchval.proxy.session.connections import (
     ANSWERS,
     BROKER,
@@ -59,8 +59,8 @@ from batchval.proxy.session.old_fetches import OldFetches
 from batchval.proxy.session.pending import Answer, Item, Lowering, Surroundings, facts_of
 from batchval.proxy.session.requests import AnswerFault, Requests
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.session.session_states import Event, State
-from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, Limits
+from batchval.proxy.session.session_states import SessionEvent, SessionState
+from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, RuntimeLimits
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.watch.clients import ClientTable, SeenClient
 from batchval.proxy.watch.durations import Traffic, clock_ns
@@ -69,7 +69,7 @@ from batchval.proxy.watch.senders import SenderTable, Share
 __all__ = ["Owner", "Session"]
 
 #: Bytes of requests and answers that one session may hold before its client is not read.
-MOST_HELD: Final = 8 << 20
+MAX_HELD_BYTES: Final = 8 << 20
 #: Seconds that the requests of one session may take at a time on the loop.
 SLICE_S: Final = 0.001
 _OLDEST_PRODUCE: Final = APIS[ApiKey.PRODUCE].min_version
@@ -84,7 +84,7 @@ class Owner(Surroundings, Knowing, Protocol):
 
     counters: Counters
     budget: Budget
-    gate: Gate
+    gate: ProduceValidator
     clients: ClientTable
     ages: AgeLimit
     connection_log: ConnectionLog
@@ -95,9 +95,9 @@ class Owner(Surroundings, Knowing, Protocol):
     fast_routes: Routes
     raised: Mapping[int, Raised]
 
-    async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
+    async def connect(self, listener: ListeningPort, broker: BrokerConnection) -> None: ...
     def upstream_failed(self) -> None: ...
-    def traffic_of(self, listener: Listener) -> Traffic: ...
+    def traffic_of(self, listener: ListeningPort) -> Traffic: ...
     def closed(self, why: str) -> None: ...
     def admit(self, session: Session) -> bool: ...
     def forget(self, session: Session) -> None: ...
@@ -113,7 +113,7 @@ class Session:
     ``guarded``; whatever else is assigned here is assigned in this file only.
     """
 
-    def __init__(self, proxy: Owner, listener: Listener) -> None:
+    def __init__(self, proxy: Owner, listener: ListeningPort) -> None:
         self.proxy = proxy
         self.listener = listener
         self.limits = proxy.options.limits
@@ -165,7 +165,7 @@ class Session:
         if self.limits != self.proxy.options.limits:
             self._bound(self.proxy.options.limits)
 
-    def _bound(self, limits: Limits) -> None:
+    def _bound(self, limits: RuntimeLimits) -> None:
         """Set other limits. A request that has begun may become as long as it states."""
         before, self.limits = self.limits, limits
         self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
@@ -222,7 +222,7 @@ class Session:
         except Exception as error:
             self._not_served(error)
 
-    def serve_as(self, listener: Listener) -> None:
+    def serve_as(self, listener: ListeningPort) -> None:
         """Serve the broker of this listener: the client's ClientHello has named it."""
         self.listener = listener
 
@@ -298,7 +298,7 @@ class Session:
     def client_frame_error(self, error: FrameError) -> None:
         """End the session: nobody can find the next frame."""
         if self.lifetime.may_part:
-            self.lifetime.move(Event.QUIET)
+            self.lifetime.move(SessionEvent.QUIET)
             self.close_if_done()
             return
         if error.peer:
@@ -373,7 +373,7 @@ class Session:
                 self._write_ready()
             if requests.outbox:
                 self._bound_waiting()
-            if lifetime.state >= State.DRAINING and not lifetime.is_taking:
+            if lifetime.state >= SessionState.DRAINING and not lifetime.is_taking:
                 break
             if i < end and (self.client.holds & SASL or time.perf_counter() - began > SLICE_S):
                 self._put_off(frames[i:])
@@ -412,7 +412,9 @@ class Session:
     def _take_rest(self) -> None:
         frames, self.requests.untaken = self.requests.untaken, []
         since_ns, self._put_off_ns = self._put_off_ns, 0
-        if not frames or (self.lifetime.state is State.CLOSED and self.connections.broker is None):
+        if not frames or (
+            self.lifetime.state is SessionState.CLOSED and self.connections.broker is None
+        ):
             return
         self.fast_path.since_ns = since_ns
         try:
@@ -499,7 +501,7 @@ class Session:
     def validated(self, item: object, error: BaseException | None) -> None:
         """Take the verdict on a request, or why there is none; send on what waited for it."""
         if error is not None:
-            if self.lifetime.state is not State.CLOSED:
+            if self.lifetime.state is not SessionState.CLOSED:
                 self.proxy.log_error("a request could not be validated", error)
                 self.abort("judging")
         elif isinstance(item, Item) and self.requests.validated(item):
@@ -512,7 +514,7 @@ class Session:
             self._is_put_off = True
             # the turn keeps the session, which may be gone by then
             self.budget.take_turn(self._send_rest, self.account.key)
-        if self.lifetime.state >= State.DRAINING:
+        if self.lifetime.state >= SessionState.DRAINING:
             self.drop_jobs()
         if out:
             self.send(out)
@@ -538,7 +540,7 @@ class Session:
         """Read the client again where it was not because too much of it waited."""
         if (
             self.client.holds & VALIDATING
-            and self.requests.waiting + self.requests.made <= MOST_HELD
+            and self.requests.waiting + self.requests.made <= MAX_HELD_BYTES
             and len(self.requests.answers) <= self.limits.max_waiting
         ):
             self.release(VALIDATING)
@@ -547,7 +549,7 @@ class Session:
         """Send requests to the broker; connect to it for the first."""
         if self.connections.broker is not None:
             self.connections.broker.write(out)
-        elif self.lifetime.state is not State.CLOSED:
+        elif self.lifetime.state is not SessionState.CLOSED:
             self.requests.unsent.extend(out)
             self.requests.waiting += sum(map(len, out))
             self.hold(BROKER)
@@ -563,7 +565,7 @@ class Session:
             self.budget.take_turn(self._start_connecting, self.account.key)
 
     def _start_connecting(self) -> None:
-        if self.lifetime.state is State.CLOSED:
+        if self.lifetime.state is SessionState.CLOSED:
             self._is_connecting = False
             self.forget_if_gone()
         else:
@@ -608,16 +610,16 @@ class Session:
             )
         if broker.limits is not self.limits:
             broker.bound(self.limits)
-        self.lifetime.move(Event.CONNECTED)
+        self.lifetime.move(SessionEvent.CONNECTED)
         if self.authenticated:
-            self.lifetime.move(Event.AUTHENTICATED)
+            self.lifetime.move(SessionEvent.AUTHENTICATED)
         unsent, self.requests.unsent = self.requests.unsent, []
         self.release(BROKER)  # the broker may be full again at once
         if unsent:
             self.requests.waiting -= sum(map(len, unsent))
             broker.write(unsent)
         self.read_if_bounded()
-        if self.lifetime.state >= State.DRAINING:
+        if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
         self.connections.hold_opened(broker)
 
@@ -661,13 +663,13 @@ class Session:
         if self.connections.broker is not None:
             self.connections.broker.splitter.clear()
         if self.lifetime.reason is None:
-            self._note_end(*self._why_broker_lost(), Event.CLOSE)
+            self._note_end(*self._why_broker_lost(), SessionEvent.CLOSE)
         self.connections.broker = None
         self._drop_requests()
         self._close("upstream_lost")
         self.forget_if_gone()
 
-    def _why_broker_lost(self) -> tuple[str, str, Request | None]:
+    def _why_broker_lost(self) -> tuple[str, str, ApiKeyAndVersion | None]:
         """Return why the broker ended the connection, a detail, and the request that caused it."""
         problem = "" if self.connections.broker is None else self.connections.broker.problem
         self.sasl.broker_left()
@@ -750,7 +752,7 @@ class Session:
             self._release_broker(CONVERTING)
         self.read_if_bounded()
         self.count_held()
-        if self.lifetime.state >= State.DRAINING:
+        if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
 
     def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
@@ -842,7 +844,7 @@ class Session:
     def count_held(self) -> None:
         """Let the budget count what the session holds, and pause it where that is too much."""
         self.budget.count(self, self.requests.made)
-        if self.lifetime.state is not State.CLOSED:
+        if self.lifetime.state is not SessionState.CLOSED:
             self.budget.look(self)
 
     def _bound_writes(self) -> None:
@@ -851,7 +853,7 @@ class Session:
 
     def _bound_waiting(self) -> None:
         """Do not read the client while too much of it waits."""
-        if self.requests.waiting + self.requests.made > MOST_HELD:
+        if self.requests.waiting + self.requests.made > MAX_HELD_BYTES:
             self.hold(VALIDATING)
 
     # ---- the end ---------------------------------------------------------------------------------
@@ -860,8 +862,8 @@ class Session:
         self,
         why: str,
         detail: str = "",
-        request: Request | None = None,
-        event: Event = Event.END,
+        request: ApiKeyAndVersion | None = None,
+        event: SessionEvent = SessionEvent.END,
     ) -> bool:
         """Move the session towards its end; count and log why, and return True, the first time."""
         if not self.lifetime.end(why, self.now(), self.limits, event):
@@ -870,7 +872,7 @@ class Session:
         self.log.ended(self, why, detail, request)
         return True
 
-    def end(self, why: str, detail: str = "", request: Request | None = None) -> bool:
+    def end(self, why: str, detail: str = "", request: ApiKeyAndVersion | None = None) -> bool:
         """Take no more requests; close once what is under way is delivered.
 
         Returns whether this is the first reason. ``request`` is the cause, if one is.
@@ -911,14 +913,18 @@ class Session:
                 self.client.end_writing()
                 self._parting = self.proxy.loop.call_later(wait_s, self._look_parting)
                 self.release(ENDING)
-            if lifetime.state is State.PARTING:
+            if lifetime.state is SessionState.PARTING:
                 return
         self._close(lifetime.reason)
 
     def _look_parting(self) -> None:
         """Look whether a client with an end of file has ended by itself, or has had its time."""
         transport, lifetime = self.client.transport, self.lifetime
-        if lifetime.state is not State.PARTING or transport is None or transport.is_closing():
+        if (
+            lifetime.state is not SessionState.PARTING
+            or transport is None
+            or transport.is_closing()
+        ):
             return
         wait_s = lifetime.look_parting(self.now(), unacknowledged(transport))
         if wait_s is None:
@@ -928,7 +934,7 @@ class Session:
 
     def _close(self, why: str) -> None:
         """Close both sides once what is written to them is gone."""
-        self._note_end(why, event=Event.CLOSE)
+        self._note_end(why, event=SessionEvent.CLOSE)
         if self.client.transport is not None:
             self.client.transport.close()
         self._close_broker()
@@ -937,13 +943,13 @@ class Session:
         """Close the broker's side. The broker still gets the requests that were taken."""
         if self.requests.is_busy:
             return
-        self.lifetime.move(Event.CLOSE)
+        self.lifetime.move(SessionEvent.CLOSE)
         self._measure_again(self.connections.close_broker())
         self.forget_if_gone()
 
     def abort(self, why: str, detail: str = "") -> None:
         """End both sides at once."""
-        self._note_end(why, detail, event=Event.CLOSE)
+        self._note_end(why, detail, event=SessionEvent.CLOSE)
         self._drop_requests()
         self.requests.unsent = []
         self.connections.abort()
@@ -952,7 +958,7 @@ class Session:
     def forget_if_gone(self) -> None:
         """Forget and free the session once both of its connections are gone."""
         if self.connections.are_gone:
-            self.lifetime.move(Event.CLOSE)
+            self.lifetime.move(SessionEvent.CLOSE)
             self.client.splitter.clear()
             self.seen_client.collect()
             if self._parting is not None:

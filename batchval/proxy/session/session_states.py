@@ -23,10 +23,10 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-__all__ = ["TRANSITIONS", "Event", "State"]
+__all__ = ["TRANSITIONS", "SessionEvent", "SessionState"]
 
 
-class State(enum.IntEnum):
+class SessionState(enum.IntEnum):
     """The states of a session. From DRAINING on it has a reason to end, and a deadline."""
 
     CONNECTING = 0
@@ -38,7 +38,7 @@ class State(enum.IntEnum):
     CLOSED = 6
 
 
-class Event(enum.Enum):
+class SessionEvent(enum.Enum):
     """The events of a session."""
 
     CONNECTED = "connected"  # the broker
@@ -50,18 +50,18 @@ class Event(enum.Enum):
 
 
 #: (state, event) -> the next state.
-TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (State.CONNECTING, Event.CONNECTED): State.AUTHENTICATING,
-    (State.CONNECTING, Event.END): State.DRAINING,
-    (State.CONNECTING, Event.CLOSE): State.CLOSED,
-    (State.AUTHENTICATING, Event.AUTHENTICATED): State.OPEN,
-    (State.AUTHENTICATING, Event.END): State.DRAINING,
-    (State.AUTHENTICATING, Event.CLOSE): State.CLOSED,
-    (State.OPEN, Event.END): State.DRAINING,
-    (State.OPEN, Event.CLOSE): State.CLOSED,
-    (State.DRAINING, Event.PART): State.PARTING,
-    (State.DRAINING, Event.CLOSE): State.CLOSED,
-    (State.PARTING, Event.QUIET): State.PARTED,
-    (State.PARTING, Event.CLOSE): State.CLOSED,
-    (State.PARTED, Event.CLOSE): State.CLOSED,
+TRANSITIONS: Final[dict[tuple[SessionState, SessionEvent], SessionState]] = {
+    (SessionState.CONNECTING, SessionEvent.CONNECTED): SessionState.AUTHENTICATING,
+    (SessionState.CONNECTING, SessionEvent.END): SessionState.DRAINING,
+    (SessionState.CONNECTING, SessionEvent.CLOSE): SessionState.CLOSED,
+    (SessionState.AUTHENTICATING, SessionEvent.AUTHENTICATED): SessionState.OPEN,
+    (SessionState.AUTHENTICATING, SessionEvent.END): SessionState.DRAINING,
+    (SessionState.AUTHENTICATING, SessionEvent.CLOSE): SessionState.CLOSED,
+    (SessionState.OPEN, SessionEvent.END): SessionState.DRAINING,
+    (SessionState.OPEN, SessionEvent.CLOSE): SessionState.CLOSED,
+    (SessionState.DRAINING, SessionEvent.PART): SessionState.PARTING,
+    (SessionState.DRAINING, SessionEvent.CLOSE): SessionState.CLOSED,
+    (SessionState.PARTING, SessionEvent.QUIET): SessionState.PARTED,
+    (SessionState.PARTING, SessionEvent.CLOSE): SessionState.CLOSED,
+    (SessionState.PARTED, SessionEvent.CLOSE): SessionState.CLOSED,
 }

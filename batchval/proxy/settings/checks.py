@@ -18,7 +18,7 @@ from batchval.proxy.kit.sockets import addresses_of, is_local, listens, wildcard
 from batchval.proxy.settings.config import Admin, Limits, Listener, Metrics, Settings, Sni
 from batchval.proxy.settings.host_patterns import NODE, ServerNames
 from batchval.proxy.settings.record_settings import (
-    MOST_SUBJECT,
+    MAX_SUBJECT_BYTES,
     TOPIC,
     CustomRules,
     RecordRulesRule,
@@ -241,8 +241,11 @@ def _schema_id(
         yield Fault.of((*at, "registry"), text, ("schema_registries",), *registries)
     subject = one.subject_of_topics
     rest = subject.replace(TOPIC, "")
-    if "{" in rest or "}" in rest or not subject.isprintable() or len(subject) > MOST_SUBJECT:
-        text = f"must be a subject of at most {MOST_SUBJECT} characters, in which {TOPIC} stands for the topic"
+    if "{" in rest or "}" in rest or not subject.isprintable() or len(subject) > MAX_SUBJECT_BYTES:
+        text = (
+            f"must be a subject of at most {MAX_SUBJECT_BYTES} characters, in which {TOPIC} stands "
+            "for the topic"
+        )
         yield Fault((*at, "subject"), text)
 
 
@@ -351,7 +354,7 @@ def _mapped(at: Loc, listener: Listener) -> Iterator[Fault]:
 
 
 #: The least bytes of a partition in a Produce request: its index, its records' length and its tags.
-_LEAST_PARTITION: Final = 6
+_MIN_PARTITION_BYTES: Final = 6
 
 
 def faults_of(settings: Settings) -> Iterator[Fault]:
@@ -607,7 +610,7 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         largest = f"max_frame_bytes ({limits.max_frame_bytes})"
         text = f"{limits.max_bytes_held} is below {largest}: such a frame could never pass"
         yield Fault.of(("limits", "max_bytes_held"), text, ("limits", "max_frame_bytes"))
-    partitions = limits.max_frame_bytes // _LEAST_PARTITION
+    partitions = limits.max_frame_bytes // _MIN_PARTITION_BYTES
     for key, bound, why in (
         ("max_unauthenticated_frame_bytes", limits.max_frame_bytes, "max_frame_bytes is {}"),
         ("max_connections_per_address", limits.max_connections, "max_connections is {}"),

@@ -46,7 +46,7 @@ from batchval.proxy.settings.record_settings import (
     SchemaRegistry,
 )
 from batchval.proxy.settings.values import (
-    MOST_WORKERS,
+    MAX_WORKERS,
     Address,
     AddressField,
     AdvertisedHostField,
@@ -69,8 +69,8 @@ from batchval.yaml_settings.wording import STRICT
 __all__ = [
     "DENIABLE",
     "INTER_BROKER",
+    "MAX_WORKERS",
     "METRICS_PATH",
-    "MOST_WORKERS",
     "NEVER_DENIED",
     "Admin",
     "DenySettings",
@@ -216,7 +216,7 @@ QuarantineField = Annotated[Quarantine, BeforeValidator(_quarantine)]
 #: Where a collector takes metrics, unless the endpoint has a path.
 METRICS_PATH: Final = "/v1/metrics"
 
-MOST_HEADERS: Final = 20
+MAX_HEADERS: Final = 20
 
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")  # RFC 9110, 5.6.2
 
@@ -236,7 +236,7 @@ class Otlp(BaseModel):
 
     endpoint: Annotated[str, AfterValidator(_collector_url)]
     interval_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 60_000
-    headers: Annotated[dict[str, SecretField], Field(max_length=MOST_HEADERS)] = {}
+    headers: Annotated[dict[str, SecretField], Field(max_length=MAX_HEADERS)] = {}
     ca: PathField | None = None
 
     @field_validator("headers")

@@ -19,7 +19,7 @@ from batchval.schema_registry import SubjectIds
 __all__ = ["RegistryIds", "TopicRules"]
 
 #: Topics whose policies are remembered.
-MOST_KNOWN: Final = 10_000
+MAX_KNOWN_TOPICS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class TopicRules:
         policy = self._composed(
             base, {one.entry: found for one, found in zip(self.registries, ids, strict=True)}
         )
-        if len(self._known) >= MOST_KNOWN:  # names come from clients
+        if len(self._known) >= MAX_KNOWN_TOPICS:  # names come from clients
             self._known.clear()
         self._known[topic] = base, ids, policy
         return policy

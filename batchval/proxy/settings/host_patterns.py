@@ -28,13 +28,13 @@ NODE: Final = "{node}"
 MAX_HOST: Final = 255
 MAX_NODE_ID: Final = 2**31 - 1
 
-_MOST_DIGITS: Final = len(str(MAX_NODE_ID))
-_MOST_SERVER_NAME: Final = 253  # RFC 1035, without the final dot
+_MAX_DIGITS: Final = len(str(MAX_NODE_ID))
+_MAX_SERVER_NAME_LENGTH: Final = 253  # RFC 1035, without the final dot
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-_NODE_ID = re.compile(rf"0|[1-9][0-9]{{0,{_MOST_DIGITS - 1}}}")
+_NODE_ID = re.compile(rf"0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}}")
 
 
 class HostPattern(NamedTuple):
@@ -128,10 +128,10 @@ def check_server_name(text: str, *, has_node: bool) -> str:
     if not has_node and NODE in text:
         raise ValueError(f"'{text}' is one name for all brokers: {NODE} is not allowed")
     labels = longest.split(".")
-    if not all(map(_LABEL.fullmatch, labels)) or len(longest) > _MOST_SERVER_NAME:
+    if not all(map(_LABEL.fullmatch, labels)) or len(longest) > _MAX_SERVER_NAME_LENGTH:
         raise ValueError(
             f"'{text}' cannot be a server name: labels of 1 to 63 letters, digits and '-' with '.' "
-            f"between them, {_MOST_SERVER_NAME} characters in all"
+            f"between them, {_MAX_SERVER_NAME_LENGTH} characters in all"
         )
     if len(labels) == 1:
         raise ValueError(f"'{text}' needs a '.': Java clients send no server name without one")
@@ -150,7 +150,7 @@ def _with_longest_id(text: str) -> str:
         raise ValueError(f"'{text}' has the unknown placeholder {unknown}: only {NODE} is allowed")
     if len(placeholders) > 1:
         raise ValueError(f"'{text}' has {NODE} {len(placeholders)} times, expected once")
-    return text.replace(NODE, "9" * _MOST_DIGITS)
+    return text.replace(NODE, "9" * _MAX_DIGITS)
 
 
 def _a_labels(text: str) -> str:

@@ -24,7 +24,7 @@ from batchval.proxy.settings.values import STAND_IN, STAND_IN_WORD, Address, Sec
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of
 from batchval.yaml_settings.wording import fault_of, field_name, keys_of, model_at
 from batchval.yaml_settings.yaml_values import (
-    MOST_FILE_BYTES,
+    MAX_FILE_BYTES,
     ConfigError,
     parsed,
     read_bytes,
@@ -32,7 +32,7 @@ from batchval.yaml_settings.yaml_values import (
 )
 
 __all__ = [
-    "MOST_FILE_BYTES",
+    "MAX_FILE_BYTES",
     "ConfigError",
     "Draft",
     "drafted",

@@ -23,11 +23,11 @@ __all__ = [
     "Denied",
     "DenyRule",
     "Facts",
-    "Limits",
     "ObserveGlobs",
     "ProxyOptions",
     "Refusal",
     "RefusedBatches",
+    "RuntimeLimits",
     "TopicPolicies",
 ]
 
@@ -40,7 +40,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RuntimeLimits:
     """The limits of one client. The defaults are Kafka's, where Kafka has one.
 
     ``max_partitions``    of one Produce request, and its topics
@@ -90,7 +90,7 @@ class TopicPolicies:
     ``rules``  what is asked of the records of topics, by glob: the first that matches, or nothing
     """
 
-    MOST_KNOWN = 10_000
+    MAX_KNOWN_TOPICS = 10_000
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class TopicPolicies:
         self._cluster: Callable[[str], TopicPolicy | None] | None = None
         # whether one policy holds for every topic: an attribute, since each read of requests asks
         self.only_one = not self.globs and not self.rules
-        self._known = FirstMatch(self.globs.items(), self.default, self.MOST_KNOWN)
+        self._known = FirstMatch(self.globs.items(), self.default, self.MAX_KNOWN_TOPICS)
         self._rules: FirstMatch[TopicRules | None]
-        self._rules = FirstMatch(self.rules.items(), None, self.MOST_KNOWN)
+        self._rules = FirstMatch(self.rules.items(), None, self.MAX_KNOWN_TOPICS)
 
     def names(self) -> list[str]:
         """Return the topics that were looked up by glob."""
@@ -414,7 +414,7 @@ class ProxyOptions:
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     sender: Callable[[object], str | None] | None = None
     principal: Callable[[Any], str | None] | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: RuntimeLimits = field(default_factory=RuntimeLimits)
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
     on_denied: Callable[[Denied], None] = _nothing

@@ -27,7 +27,7 @@ _NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
 #: Takes the topic's name in a subject.
 TOPIC: Final = "{topic}"
 #: Bytes of a subject: more than a topic's name and any suffix.
-MOST_SUBJECT: Final = 500
+MAX_SUBJECT_BYTES: Final = 500
 CustomRuleNames = list[Annotated[str, Field(min_length=1, max_length=500)]]
 Action = Literal["refuse", "pass"]
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from batchval.proxy.settings.config import MOST_WORKERS, Settings
+from batchval.proxy.settings.config import MAX_WORKERS, Settings
 
 __all__ = ["share_of", "usable_cores", "workers_of"]
 
@@ -36,7 +36,7 @@ def workers_of(settings: Settings) -> int:
     if settings.workers != "auto":
         return settings.workers
     fitting = settings.limits.max_bytes_held // settings.limits.max_frame_bytes
-    return max(1, min(usable_cores(), fitting, MOST_WORKERS))
+    return max(1, min(usable_cores(), fitting, MAX_WORKERS))
 
 
 def share_of(settings: Settings, workers: int) -> Settings:

@@ -35,7 +35,7 @@ from batchval.schema_registry.registry_client import split_url
 __all__ = [
     "BRIDGES",
     "HIDDEN",
-    "MOST_WORKERS",
+    "MAX_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
     "Address",
@@ -58,7 +58,7 @@ __all__ = [
 HIDDEN = "(hidden)"
 
 #: Bytes of a secret's file.
-MOST_BYTES: Final = 64 << 10
+MAX_SECRET_BYTES: Final = 64 << 10
 
 
 class Secret:
@@ -110,14 +110,14 @@ class Secret:
         """
         if self.file is not None:
             try:
-                data = read(self.file, MOST_BYTES + 1)
+                data = read(self.file, MAX_SECRET_BYTES + 1)
                 word = data.decode()
             except OSError as error:
                 raise ValueError(f"{self.file}: {error.strerror}") from None
             except UnicodeDecodeError:
                 raise ValueError(f"{self.file}: is not UTF-8") from None
-            if len(data) > MOST_BYTES:
-                raise ValueError(f"{self.file}: is longer than {MOST_BYTES} bytes")
+            if len(data) > MAX_SECRET_BYTES:
+                raise ValueError(f"{self.file}: is longer than {MAX_SECRET_BYTES} bytes")
             word = word.removesuffix("\n").removesuffix("\r")
             if not word:
                 raise ValueError(f"{self.file}: is empty")
@@ -141,7 +141,7 @@ class Secret:
 
 
 #: Processes that ``workers`` may ask for.
-MOST_WORKERS: Final = 64
+MAX_WORKERS: Final = 64
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -263,9 +263,9 @@ def _bridge(value: Any) -> Any:
 
 
 def _workers(value: Any) -> Any:
-    is_number = type(value) is int and 1 <= value <= MOST_WORKERS
+    is_number = type(value) is int and 1 <= value <= MAX_WORKERS
     if not is_number and value != "auto":
-        raise ValueError(f"must be a number from 1 to {MOST_WORKERS}, or auto, not {value!r:.40}")
+        raise ValueError(f"must be a number from 1 to {MAX_WORKERS}, or auto, not {value!r:.40}")
     return value
 
 

@@ -17,7 +17,7 @@ How: ``SSLContext.sslobject_class`` is public, so asyncio and uvloop make the TL
 connection's plain transport is not read while the thread works, and its protocol is a guard that
 keeps the loss of the connection back until the thread has ended: nothing else touches the two
 memory BIOs meanwhile. After the handshake the guard is gone, and data goes the event loop's own
-way, but that one read is at most ``LARGEST_TLS_READ``.
+way, but that one read is at most ``MAX_TLS_READ_BYTES``.
 
 Why a pause: what remains on the event loop costs about 0.4 ms a handshake. Starts are
 ``START_INTERVAL_S`` apart, so that handshakes leave the other clients more than half of the loop's
@@ -42,14 +42,14 @@ from batchval.proxy.settings.options import Counters
 from batchval.proxy.tls.tls import refusal_of
 
 __all__ = [
+    "ClientHelloCallback",
     "HandshakeError",
     "Handshakes",
-    "Look",
     "NoHandshakeError",
 ]
 
 #: Bytes that are read from the socket at once.
-LARGEST_TLS_READ: Final = 64 << 10
+MAX_TLS_READ_BYTES: Final = 64 << 10
 
 START_INTERVAL_S: Final = 0.001
 
@@ -58,7 +58,7 @@ START_INTERVAL_S: Final = 0.001
 MAX_SHAKING: Final = 256
 SLOT_S: Final = 1.0
 
-Reason = Literal[
+HandshakeFailure = Literal[
     "plaintext",
     "malformed",
     "timeout",
@@ -70,7 +70,7 @@ Reason = Literal[
     "sni_unknown",
 ]
 
-Look = Callable[[bytes], object] | None
+ClientHelloCallback = Callable[[bytes], object] | None
 
 # RFC 8446, 5.1 and 4
 _HANDSHAKE = 22
@@ -89,9 +89,9 @@ class HandshakeError(BatchvalError):
     ``alert``  the TLS alert that the client gets where OpenSSL has sent none
     """
 
-    def __init__(self, reason: Reason, text: str, *, alert: int | None = None) -> None:
+    def __init__(self, reason: HandshakeFailure, text: str, *, alert: int | None = None) -> None:
         super().__init__(text)
-        self.reason: Reason = reason
+        self.reason: HandshakeFailure = reason
         self.alert = alert
 
 
@@ -118,7 +118,7 @@ class Handshakes:
         protocol: asyncio.BufferedProtocol,
         context: ssl.SSLContext,
         timeout_s: float,
-        look: Look = None,
+        look: ClientHelloCallback = None,
     ) -> Awaitable[asyncio.Transport]:
         """Return what is to be awaited for the TLS transport of a client; ``transport`` is plain
         TCP.
@@ -265,7 +265,9 @@ class _Awaitable:
 class _Guard(asyncio.BufferedProtocol):
     """The protocol of the plain transport until the connection is secured."""
 
-    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport, look: Look) -> None:
+    def __init__(
+        self, handshakes: Handshakes, transport: asyncio.Transport, look: ClientHelloCallback
+    ) -> None:
         self.handshakes = handshakes
         self.transport = transport
         self.look = look
@@ -480,7 +482,7 @@ class _Reads(asyncio.BufferedProtocol):
 
     def __init__(self, inner: asyncio.BufferedProtocol) -> None:
         # the SSLProtocol has one buffer for as long as it lives
-        buffer = memoryview(inner.get_buffer(LARGEST_TLS_READ))[:LARGEST_TLS_READ]
+        buffer = memoryview(inner.get_buffer(MAX_TLS_READ_BYTES))[:MAX_TLS_READ_BYTES]
         self.get_buffer = lambda sizehint: buffer  # type: ignore[method-assign]
         self.buffer_updated = inner.buffer_updated  # type: ignore[method-assign]
         self.eof_received = inner.eof_received  # type: ignore[method-assign]

@@ -39,12 +39,12 @@ _SERVER_NAME: Final = 0
 
 _HOST_NAME: Final = 0
 
-_LONGEST_NAME: Final = 255  # of OpenSSL too
+_MAX_NAME_LENGTH: Final = 255  # of OpenSSL too
 
 _NAME_HEADERS: Final = 5
 
 #: Extensions that are read: fewer than 100 are registered, a record can hold 4,000 empty ones.
-MOST_EXTENSIONS: Final = 128
+MAX_EXTENSIONS: Final = 128
 
 _extension = struct.Struct(">HH").unpack_from
 
@@ -63,7 +63,7 @@ def server_name_of(record: bytes) -> bytes | None:
     if _skipped(record, at, 2, end) != end:
         raise ValueError("a ClientHello whose extensions do not fit its length")
     at += 2
-    for _ in range(MOST_EXTENSIONS):
+    for _ in range(MAX_EXTENSIONS):
         if at == end:
             return None
         if at + 4 > end:
@@ -76,7 +76,7 @@ def server_name_of(record: bytes) -> bytes | None:
             return _host_name(record[at : at + size])
         at += size
     else:
-        raise ValueError(f"a ClientHello with more than {MOST_EXTENSIONS} extensions")
+        raise ValueError(f"a ClientHello with more than {MAX_EXTENSIONS} extensions")
     raise ValueError("a ClientHello whose extensions do not fit its length")
 
 
@@ -91,12 +91,12 @@ def _skipped(record: bytes, at: int, size_bytes: int, end: int) -> int:
 def _host_name(extension: bytes) -> bytes:
     """Return the only entry of a list of names, as OpenSSL takes it."""
     size = len(extension) - _NAME_HEADERS
-    fits = 0 < size <= _LONGEST_NAME and extension == struct.pack(
+    fits = 0 < size <= _MAX_NAME_LENGTH and extension == struct.pack(
         f">HBH{size}s", size + 3, _HOST_NAME, size, extension[_NAME_HEADERS:]
     )
     if not fits:
         raise ValueError(
-            f"a ClientHello with a server name that is not one of 1 to {_LONGEST_NAME} bytes"
+            f"a ClientHello with a server name that is not one of 1 to {_MAX_NAME_LENGTH} bytes"
         )
     return extension[_NAME_HEADERS:]
 
@@ -108,7 +108,7 @@ _MISSING_EXTENSION: Final = 109
 
 _UNRECOGNIZED_NAME: Final = 112
 
-_MOST_SHOWN: Final = 100
+_MAX_SHOWN_LENGTH: Final = 100
 
 
 def node_asked_for(hello: bytes, names: ServerNames) -> int | None:
@@ -123,6 +123,6 @@ def node_asked_for(hello: bytes, names: ServerNames) -> int | None:
     try:
         return names.node_of(name.decode("ascii"))
     except (LookupError, UnicodeDecodeError):
-        shown = ascii(name[:_MOST_SHOWN].decode("latin-1"))
+        shown = ascii(name[:_MAX_SHOWN_LENGTH].decode("latin-1"))
         text = f"the client asked for the server name {shown}, which this listener does not have"
         raise HandshakeError("sni_unknown", text, alert=_UNRECOGNIZED_NAME) from None

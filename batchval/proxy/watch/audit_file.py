@@ -4,7 +4,7 @@
      "client_id": "shop", "principal": "User:shop", "topic": "orders", "partition": 3,
      "rule": "crc-mismatch", "error": "CORRUPT_MESSAGE", "reason": "…", "batches": 1, "version": 9}
 
-    data path ── queue of at most MOST_ROWS rows ──▶ thread ── encodes and writes ──▶ file
+    data path ── queue of at most MAX_WAITING_ROWS ──▶ thread ── encodes and writes ──▶ file
 
 It has every batch that broke a rule and for which the queue has a place, whatever the log leaves
 out; never a byte of a record. A disk that hangs holds up the thread alone. What could not be
@@ -48,10 +48,10 @@ from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.audit_log import event_of, facts_of, short
 from batchval.proxy.watch.metrics import Family, single
 
-__all__ = ["MOST_LINES", "AuditFile", "FalseClaims", "numbered", "open_appending", "rotated_path"]
+__all__ = ["MAX_LINES", "AuditFile", "FalseClaims", "numbered", "open_appending", "rotated_path"]
 
 #: Rows that wait for the thread: 2 kB each at most.
-MOST_ROWS: Final = 10_000
+MAX_WAITING_ROWS: Final = 10_000
 
 #: Rows that are encoded at a time: the encoder keeps the interpreter's lock for 0.3 ms. They have
 #: 16 kB each at most, so the least log.audit_max_bytes (1 MiB) takes them all.
@@ -151,7 +151,7 @@ class AuditFile:
         """Put a refusal into the queue; on the event loop. Extras alone refuse nothing."""
         if not refusal.rule:
             return
-        if len(self._queue) >= MOST_ROWS:
+        if len(self._queue) >= MAX_WAITING_ROWS:
             self.dropped += 1
             return
         row = {"time_ms": self._clock_ns() // 1_000_000, "event": event_of(refusal)} | facts_of(
@@ -422,7 +422,7 @@ def _locked(descriptor: int) -> Iterator[None]:
 
 
 #: Lines of one look; one more counts the other senders.
-MOST_LINES: Final = 20
+MAX_LINES: Final = 20
 
 
 class FalseClaims:
@@ -445,10 +445,10 @@ class FalseClaims:
             return
         found = [name for name, number in counts.items() if number > self._known.get(name, 0)]
         self._total, self._known = total, counts
-        for name in found[:MOST_LINES]:
+        for name in found[:MAX_LINES]:
             _write(sender=short(name), checked_for_s=ledger.demotion_ms // 1000)
-        if len(found) > MOST_LINES:
-            _write(more_senders=len(found) - MOST_LINES)
+        if len(found) > MAX_LINES:
+            _write(more_senders=len(found) - MAX_LINES)
 
 
 def _demotions(ledger: ClaimsLedger) -> dict[str, int]:

@@ -10,7 +10,7 @@ begin a line of its own.
 
 ``LineWriter`` writes the log in its own thread: its reader may hang, and clients must not wait.
 
-    any thread ── queue of at most MOST_BYTES ──▶ thread ── one write(2) for each line ──▶ stderr
+    any thread ── queue of at most MAX_WAITING_BYTES ──▶ thread ── one write(2) a line ──▶ stderr
 
 Lines for which the queue has no place are counted. None is taken from then on until half of the
 queue is free; then one line says how many were left out, where they would stand. A line that
@@ -36,8 +36,8 @@ from batchval.proxy.settings.options import Denied, Refusal
 from batchval.proxy.watch.senders import LineShares, SenderTable
 
 __all__ = [
-    "LONGEST_LINE",
-    "MOST_AT_ONCE",
+    "MAX_LINES_AT_ONCE",
+    "MAX_LINE_BYTES",
     "JsonFormatter",
     "LineWriter",
     "RefusalLog",
@@ -55,22 +55,22 @@ __all__ = [
 
 log = logging.getLogger("batchval.proxy")
 
-_LONGEST = 249  # Kafka's longest topic name
+_MAX_TOPIC_LENGTH = 249  # Kafka's longest topic name
 
-_LONGEST_REASON = 500
+_MAX_REASON_LENGTH = 500
 
 #: Bytes of a line with its end: a pipe takes so many as one piece (PIPE_BUF of Linux), so that
 #: the lines of several workers do not mix.
-LONGEST_LINE: Final = 4_096
+MAX_LINE_BYTES: Final = 4_096
 
 #: Lines that may come without a pause: one takes the event loop 30 microseconds.
-MOST_AT_ONCE = 20
+MAX_LINES_AT_ONCE = 20
 
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
 
 
 class RefusalLog:
-    """A logger of refusals: at most ``per_second`` lines a second, MOST_AT_ONCE of them at once, and
+    """A logger of refusals: at most ``per_second`` lines a second, MAX_LINES_AT_ONCE at once, and
     as many again for senders that have had no line lately.
 
     The others are counted. ``what`` names them in the line that has their number.
@@ -93,7 +93,7 @@ class RefusalLog:
     def bound(self, per_second: int) -> None:
         """Write so many lines a second from now on."""
         self._lines = LineShares(
-            self._what, per_second, min(per_second, MOST_AT_ONCE), self._senders
+            self._what, per_second, min(per_second, MAX_LINES_AT_ONCE), self._senders
         )
 
     def __call__(self, refusal: Refusal) -> None:
@@ -140,7 +140,7 @@ def facts_of(refusal: Refusal) -> dict[str, object]:
         "partition": refusal.partition,
         "rule": refusal.rule or None,
         "error": refusal.error or None,
-        "reason": short(refusal.reason, _LONGEST_REASON) or None,
+        "reason": short(refusal.reason, _MAX_REASON_LENGTH) or None,
         "reported": ",".join(refusal.reported) or None,
         "batches": refusal.batches if refusal.batches > 1 else None,
     }
@@ -161,7 +161,7 @@ def _known(facts: Mapping[str, object]) -> dict[str, object]:
     return {key: fact for key, fact in facts.items() if fact is not None}
 
 
-def short(text: str, longest: int = _LONGEST) -> str:
+def short(text: str, longest: int = _MAX_TOPIC_LENGTH) -> str:
     """Return a text, cut to ``longest`` characters where it has more."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 
@@ -182,13 +182,13 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class _LineFormatter(logging.Formatter):
-    """One line of at most LONGEST_LINE bytes. The longest facts are shortened where it has more."""
+    """One line of at most MAX_LINE_BYTES. The longest facts are shortened where it has more."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         facts = {"event": record.getMessage()} | _facts(record)
         line = self.line(record, facts)
-        while len(encoded(line)) > LONGEST_LINE and (name := _longest(facts)):
+        while len(encoded(line)) > MAX_LINE_BYTES and (name := _longest(facts)):
             facts[name] = short(facts[name], len(facts[name]) // 2)
             line = self.line(record, facts)
         return line
@@ -264,7 +264,7 @@ def _formatter(settings: Log) -> logging.Formatter:
 
 
 #: Bytes of lines that wait for the thread: some 4,000 lines.
-MOST_BYTES: Final = 1 << 20
+MAX_WAITING_BYTES: Final = 1 << 20
 
 #: Seconds that the end of the process waits for lines that wait.
 FLUSH_S: Final = 1.0
@@ -301,7 +301,7 @@ class LineWriter:
     def put(self, line: bytes) -> None:
         """Let a line be written; count it where it finds no place. Never waits for the reader."""
         with self._lock:
-            if self.left_out != self._reported or self._waiting + len(line) > MOST_BYTES:
+            if self.left_out != self._reported or self._waiting + len(line) > MAX_WAITING_BYTES:
                 self.left_out += 1
                 return
             self._waiting += len(line)
@@ -335,7 +335,7 @@ class LineWriter:
         """Append how many lines were left out, where some were and half of the queue is free."""
         if self.left_out == self._reported:
             return
-        if self._waiting <= MOST_BYTES // 2:
+        if self._waiting <= MAX_WAITING_BYTES // 2:
             count = self.left_out - self._reported
             line = self._count_line(count)
             with self._lock:

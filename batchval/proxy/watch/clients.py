@@ -33,16 +33,16 @@ from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.settings.options import Facts
 from batchval.proxy.watch.observed import (
-    LONGEST_ADDRESS,
-    LONGEST_CLIENT_ID,
-    LONGEST_PRINCIPAL,
+    MAX_ADDRESS_LENGTH,
+    MAX_CLIENT_ID_LENGTH,
+    MAX_PRINCIPAL_LENGTH,
     OTHER,
 )
 from batchval.proxy.watch.senders import sender_key
 from batchval.report.units import plural, printable
 
 __all__ = [
-    "MOST_CLIENTS",
+    "MAX_CLIENTS",
     "NOTHING_SERVED",
     "ORDERS",
     "WINDOW_MS",
@@ -66,10 +66,10 @@ __all__ = [
 ]
 
 #: Rows of the table.
-MOST_CLIENTS: Final = 10_000
+MAX_CLIENTS: Final = 10_000
 
 #: Pairs of API and version in a row, besides those that Kafka 4 does not serve: these are about 40.
-MOST_USES: Final = 32
+MAX_USES_PER_CLIENT: Final = 32
 
 #: Seconds between collections from a session that goes on.
 COLLECT_S: Final = 5.0
@@ -81,14 +81,14 @@ RECENT_MS: Final = 24 * 3_600_000
 WINDOW_MS: Final = 300_000
 
 #: Label values of the metric by software name.
-MOST_SOFTWARE: Final = 20
+MAX_SOFTWARE_NAMES: Final = 20
 
 UNKNOWN: Final = "(unknown)"
 
-LONGEST_SOFTWARE: Final = 60
+MAX_SOFTWARE_LENGTH: Final = 60
 
 #: Bytes of an ApiVersions request that is read: those of clients have about 70.
-LARGEST_INTRODUCTION: Final = 2 << 10
+MAX_API_VERSIONS_BYTES: Final = 2 << 10
 
 _INTRODUCES_FROM: Final = 3  # version of ApiVersions (KIP-511)
 
@@ -272,9 +272,7 @@ class ClientTable:
     ``evicted_total`` counts the clients that were displaced.
     """
 
-    def __init__(
-        self, most: int = MOST_CLIENTS, clock_ns: Callable[[], int] = time.time_ns
-    ) -> None:
+    def __init__(self, most: int = MAX_CLIENTS, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self.most = most
         self.evicted_total = 0
         self._clock_ns = clock_ns
@@ -308,7 +306,7 @@ class ClientTable:
             is_old = is_old or away
             if pair in merged:
                 merged[pair] += requests
-            elif away or len(merged) < MOST_USES:
+            elif away or len(merged) < MAX_USES_PER_CLIENT:
                 merged[pair] = requests
             else:
                 others += requests
@@ -340,7 +338,7 @@ def turned_away_by_software(
     names = Counter(
         key.software.name or UNKNOWN for key, row in rows if row.is_old and row.last_ms >= since_ms
     )
-    first = names.most_common(MOST_SOFTWARE)
+    first = names.most_common(MAX_SOFTWARE_NAMES)
     yield from (((name,), count) for name, count in first)
     rest = names.total() - sum(count for _, count in first)
     if rest or not first:
@@ -353,14 +351,16 @@ def software_of(frame: memoryview, version: int) -> Software | None:
 
     What a broker would refuse, names of odd characters and long ones, is not taken.
     """
-    if version < _INTRODUCES_FROM or len(frame) > LARGEST_INTRODUCTION:
+    if version < _INTRODUCES_FROM or len(frame) > MAX_API_VERSIONS_BYTES:
         return None
     try:
         _, request = ApiVersionsRequest.parse(frame[4:])
     except ProtocolError:
         return None
     found = Software(request.client_software_name, request.client_software_version)
-    are_sound = all(len(word) <= LONGEST_SOFTWARE and _SOFTWARE.fullmatch(word) for word in found)
+    are_sound = all(
+        len(word) <= MAX_SOFTWARE_LENGTH and _SOFTWARE.fullmatch(word) for word in found
+    )
     return found if are_sound else None
 
 
@@ -371,7 +371,7 @@ class Described(Protocol):
     facts: Facts
 
 
-class Uses(Protocol):
+class UseCounter(Protocol):
     """A counter of one session's requests by API and version; ``fast_path.FastPath`` is one."""
 
     def watch(self, client_changed: Callable[[bytes | None], None]) -> None: ...
@@ -392,7 +392,7 @@ class SeenClient:
     def __init__(
         self,
         session: Described,
-        uses: Uses,
+        uses: UseCounter,
         table: ClientTable,
         now: float,
         named: Callable[[str | None], None] = lambda _: None,
@@ -413,9 +413,11 @@ class SeenClient:
         """Note the client id of the requests that come next."""
         self.collect()
         if client_id is not None:
-            client_id = client_id[: 4 * LONGEST_CLIENT_ID]  # 32 KiB of malformed UTF-8 take 0.3 ms
+            client_id = client_id[
+                : 4 * MAX_CLIENT_ID_LENGTH
+            ]  # 32 KiB of malformed UTF-8 take 0.3 ms
         self.client_id = (
-            None if client_id is None else client_id.decode(errors="replace")[:LONGEST_CLIENT_ID]
+            None if client_id is None else client_id.decode(errors="replace")[:MAX_CLIENT_ID_LENGTH]
         )
         self._named(self.client_id)
 
@@ -434,8 +436,8 @@ class SeenClient:
             self.requests += sum(uses.values())
             facts = self._session.facts
             address, principal = (
-                self._session.address[:LONGEST_ADDRESS],
-                facts.principal[:LONGEST_PRINCIPAL],
+                self._session.address[:MAX_ADDRESS_LENGTH],
+                facts.principal[:MAX_PRINCIPAL_LENGTH],
             )
             self._table.add(
                 ClientKey(self.client_id, self.software, address, principal, facts.listener),
@@ -487,7 +489,7 @@ _WORDS = ("kafka 4", "client id", "software", "address", "principal", "listener"
 
 _NUMBERS = ("requests", "bytes in", "bytes out", "mean ms", "max ms", "stalls")
 
-Row = tuple[ClientKey, Client]
+ClientRow = tuple[ClientKey, Client]
 
 Document = dict[str, Any]
 
@@ -522,11 +524,11 @@ def asked_for(query: str, accept: str = "") -> Asked:
             name == "limit"
             and value.isascii()
             and value.isdigit()
-            and 1 <= int(value[:9]) <= MOST_CLIENTS
+            and 1 <= int(value[:9]) <= MAX_CLIENTS
         ):
             limit = int(value[:9])
         else:
-            allowed = f"old=true|false, format=json|text, order={'|'.join(ORDERS)}, limit=1..{MOST_CLIENTS}"
+            allowed = f"old=true|false, format=json|text, order={'|'.join(ORDERS)}, limit=1..{MAX_CLIENTS}"
             raise ValueError(
                 f"{_word(name)[:40]}={_word(value)[:40]} is not known: expected {allowed}"
             )
@@ -562,7 +564,9 @@ def _json(summary: Document, rows: Iterable[Document]) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _first(rows: list[Row], limit: int, order: Callable[[Row], tuple[Any, ...]]) -> Iterator[Row]:
+def _first(
+    rows: list[ClientRow], limit: int, order: Callable[[ClientRow], tuple[Any, ...]]
+) -> Iterator[ClientRow]:
     """Yield the first rows in order."""
     parts = (
         sorted(rows[at : at + _SORTED_AT_ONCE], key=order)
@@ -574,17 +578,17 @@ def _first(rows: list[Row], limit: int, order: Callable[[Row], tuple[Any, ...]])
         yield row
 
 
-def _order(row: Row) -> tuple[Any, ...]:
+def _order(row: ClientRow) -> tuple[Any, ...]:
     key, client = row
     return not client.is_old, key.client_id or "", key.client_id is not None, *key[1:]
 
 
-def _slowest(now_ms: int, row: Row) -> tuple[Any, ...]:
+def _slowest(now_ms: int, row: ClientRow) -> tuple[Any, ...]:
     latency = row[1].latency(now_ms)
     return -(latency.total_ns / max(1, latency.answers)), *_order(row)
 
 
-def _document(row: Row, raised: Mapping[int, Raised], now_ms: int) -> Document:
+def _document(row: ClientRow, raised: Mapping[int, Raised], now_ms: int) -> Document:
     key, client = row
     latency = client.latency(now_ms)
     mean_ns = latency.total_ns / latency.answers if latency.answers else None

@@ -17,7 +17,7 @@ cdef struct Durations:  # of one API
     Buckets request, broker
 
 
-cdef struct Place:  # a request that the broker has not answered
+cdef struct MeasuredRequest:  # a request that the broker has not answered
     int64_t taken_ns
     int64_t sent_ns  # 0: the broker's part is not measured
     int32_t wire_id  # FREE: none
@@ -40,12 +40,12 @@ cdef class Traffic:
 
 @cython.final
 cdef class UnderWay:
-    cdef Place *places
+    cdef MeasuredRequest *places
     cdef int32_t mask  # their number - 1
     cdef readonly int count
 
     cdef int put(self, int32_t wire_id, int key, int64_t taken_ns) except -1
-    cdef bint pop(self, int32_t wire_id, Place *found) noexcept nogil
+    cdef bint pop(self, int32_t wire_id, MeasuredRequest *found) noexcept nogil
     cdef int clear(self) noexcept nogil
     cdef int grow(self) except -1
     cdef int mark_sent(self, int32_t first, int32_t last, int64_t ns) noexcept nogil

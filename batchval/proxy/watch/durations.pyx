@@ -16,7 +16,7 @@ cdef enum:
     FREE = -1
     FIRST_PLACES = 8     # of a session that pipelines little
     KEPT_PLACES = 64     # that an idle session keeps
-    MOST_PLACES = 2048   # requests of one session that are measured at a time: 48 kB
+    MAX_MEASURED_REQUESTS = 2048   # requests of one session that are measured at a time: 48 kB
     WIRE_IDS = 0x7fffffff
 
 #: Upper bounds of a histogram's buckets, in seconds; the last bucket has none.
@@ -121,7 +121,8 @@ cdef class UnderWay:
     broker.
 
     These ids are counted, so the place of a request is its id modulo the number of places. Places
-    double while more requests are under way, up to MOST_PLACES: those above are not measured.
+    double while more requests are under way, up to MAX_MEASURED_REQUESTS: those above are not
+    measured.
     """
 
     def __cinit__(self):
@@ -132,9 +133,9 @@ cdef class UnderWay:
 
     cdef int put(self, int32_t wire_id, int key, int64_t taken_ns) except -1:
         """Note a request that goes to the broker. 0: all places are taken."""
-        cdef Place *place
+        cdef MeasuredRequest *place
         while self.places is NULL or self.places[wire_id & self.mask].wire_id != FREE:
-            if self.mask + 1 >= MOST_PLACES:
+            if self.mask + 1 >= MAX_MEASURED_REQUESTS:
                 return 0
             self.grow()
         place = &self.places[wire_id & self.mask]
@@ -145,9 +146,9 @@ cdef class UnderWay:
         self.count += 1
         return 1
 
-    cdef bint pop(self, int32_t wire_id, Place *found) noexcept nogil:
+    cdef bint pop(self, int32_t wire_id, MeasuredRequest *found) noexcept nogil:
         """Copy the place of a request that is answered, and free it. False: there is none."""
-        cdef Place *place
+        cdef MeasuredRequest *place
         if self.places is NULL or wire_id < 0:
             return False
         place = &self.places[wire_id & self.mask]
@@ -171,7 +172,7 @@ cdef class UnderWay:
         """Double the slots. Pending ids are consecutive, so they stay apart."""
         cdef int32_t size = FIRST_PLACES if self.places is NULL else 2 * (self.mask + 1)
         cdef int32_t i
-        cdef Place *places = <Place *>calloc(size, sizeof(Place))
+        cdef MeasuredRequest *places = <MeasuredRequest *>calloc(size, sizeof(MeasuredRequest))
         if places is NULL:
             raise MemoryError
         for i in range(size):
@@ -187,7 +188,7 @@ cdef class UnderWay:
     cdef int mark_sent(self, int32_t first, int32_t last, int64_t ns) noexcept nogil:
         """Note when the requests ``first`` to ``last`` went to the broker."""
         cdef int32_t wire_id = first
-        cdef Place *place
+        cdef MeasuredRequest *place
         if self.places is NULL:
             return 0
         while True:

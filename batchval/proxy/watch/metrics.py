@@ -52,7 +52,7 @@ __all__ = [
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 PREFIX: Final = "batchval_gate"
-_MOST_LABELS = 200
+_MAX_LABELS = 200
 
 _CLAIMS_HELP = {
     "batches": "Batches whose claims were read.",
@@ -73,7 +73,7 @@ class TopicCounts:
     All others count as ``(other)``: names that Kafka does not allow, names that clients invented.
     """
 
-    MOST_KEYS = 20_000
+    MAX_KEYS = 20_000
 
     def __init__(self, most: int, is_known: Callable[[str], bool]) -> None:
         self.most = most
@@ -86,7 +86,7 @@ class TopicCounts:
             return
         outcome = "refused" if refusal.enforced else "observed"
         key = self._label(refusal.topic), refusal.rule, outcome
-        if key not in self._counts and len(self._counts) >= self.MOST_KEYS:
+        if key not in self._counts and len(self._counts) >= self.MAX_KEYS:
             key = OTHER, refusal.rule, outcome
         self._counts[key] = self._counts.get(key, 0) + refusal.batches
 
@@ -249,7 +249,7 @@ def of_clients(clients: ClientTable) -> Iterator[Family]:
 
 def _by_label(name: str, text: str, label: str, values: dict[Any, float]) -> Family:
     values = values.copy()  # a thread may add to it
-    first = list(islice(values.items(), _MOST_LABELS))
+    first = list(islice(values.items(), _MAX_LABELS))
     word = api_name if label == "api" else str
     samples = [((word(key),), count) for key, count in first]
     rest = sum(values.values()) - sum(count for _, count in first)

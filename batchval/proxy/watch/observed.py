@@ -44,7 +44,7 @@ __all__ = [
     "Observed",
     "ObservedCounts",
     "ObservedFile",
-    "Row",
+    "ObservedRow",
     "RowKey",
     "read_observed",
 ]
@@ -55,16 +55,16 @@ INVALID: Final = "(invalid)"
 OTHER: Final = "(other)"
 
 #: Characters of a principal that globs are compared with; a longer one is matched by ``*`` alone.
-LONGEST_MATCHED: Final = 2_000
+MAX_MATCHED_LENGTH: Final = 2_000
 
 #: Characters that are kept in a row.
-LONGEST_PRINCIPAL: Final = 249
+MAX_PRINCIPAL_LENGTH: Final = 249
 
-LONGEST_CLIENT_ID: Final = 100
+MAX_CLIENT_ID_LENGTH: Final = 100
 
-LONGEST_REASON: Final = 300
+MAX_REASON_LENGTH: Final = 300
 
-LONGEST_ADDRESS: Final = 100
+MAX_ADDRESS_LENGTH: Final = 100
 
 
 class ObserveRules:
@@ -76,8 +76,8 @@ class ObserveRules:
     alone.
     """
 
-    MOST_KNOWN = 10_000
-    MOST_PRINCIPALS = 1_000
+    MAX_KNOWN_TOPICS = 10_000
+    MAX_PRINCIPALS = 1_000
 
     def __init__(self, mode: str, rules: Iterable[ObserveGlobs] = ()) -> None:
         self.rules = list(rules)
@@ -96,11 +96,11 @@ class ObserveRules:
 
     def _decide(self, topic: str | None, principal: str) -> bool:
         name = topic if topic is not None and is_topic_name(topic) else ""
-        whose = principal if len(principal) <= LONGEST_MATCHED else ""
+        whose = principal if len(principal) <= MAX_MATCHED_LENGTH else ""
         matches = self._topics_of(whose)
         observed = matches is not None and matches(name) is not None
-        if len(principal) <= LONGEST_PRINCIPAL and name == topic:  # others may be long
-            if len(self._known) >= self.MOST_KNOWN:
+        if len(principal) <= MAX_PRINCIPAL_LENGTH and name == topic:  # others may be long
+            if len(self._known) >= self.MAX_KNOWN_TOPICS:
                 self._known.clear()
             self._known[topic, principal] = observed
         return observed
@@ -117,7 +117,7 @@ class ObserveRules:
             }
             pattern = "|".join(fnmatch.translate(glob) for glob in sorted(globs))
             matches = re.compile(pattern).match if globs else None
-            if len(self._topics_by_principal) >= self.MOST_PRINCIPALS:
+            if len(self._topics_by_principal) >= self.MAX_PRINCIPALS:
                 self._topics_by_principal.clear()
             self._topics_by_principal[principal] = matches
             return matches
@@ -132,7 +132,7 @@ class RowKey(NamedTuple):
     enforced: bool
 
 
-class Row(NamedTuple):
+class ObservedRow(NamedTuple):
     """Batches of one RowKey, and the newest as a sample. Times are milliseconds since 1970, UTC."""
 
     batches: int
@@ -152,7 +152,7 @@ class Observed(NamedTuple):
     since_ms: int
     until_ms: int
     judged: int
-    rows: list[tuple[RowKey, Row]]
+    rows: list[tuple[RowKey, ObservedRow]]
 
 
 class ObservedCounts:
@@ -167,13 +167,13 @@ class ObservedCounts:
     more, and after those one for each rule.
     """
 
-    MOST = 10_000
+    MAX_ROWS = 10_000
 
     def __init__(
         self,
         mode: str,
         *,
-        most: int = MOST,
+        most: int = MAX_ROWS,
         is_known: Callable[[str], bool] = lambda _: True,
         judged: Callable[[], int] = lambda: 0,
         clock_ns: Callable[[], int] = time.time_ns,
@@ -186,7 +186,7 @@ class ObservedCounts:
         self._clock_ns = clock_ns
         self._since_ms = self._now_ms()
         self._judged_before = 0
-        self._rows: dict[RowKey, Row] = {}
+        self._rows: dict[RowKey, ObservedRow] = {}
         self._unknown = 0  # rows of topics that were not known
         self._others = 0  # rows of (other)
 
@@ -198,15 +198,15 @@ class ObservedCounts:
         row = self._rows.get(key)
         now_ms = self._now_ms()
         self.changes += 1
-        self._rows[key] = Row(
+        self._rows[key] = ObservedRow(
             refusal.batches + (0 if row is None else row.batches),
             now_ms if row is None else row.first_ms,
             now_ms,
-            refusal.client[:LONGEST_ADDRESS],
-            None if refusal.client_id is None else refusal.client_id[:LONGEST_CLIENT_ID],
+            refusal.client[:MAX_ADDRESS_LENGTH],
+            None if refusal.client_id is None else refusal.client_id[:MAX_CLIENT_ID_LENGTH],
             refusal.partition,
             refusal.error,
-            refusal.reason[:LONGEST_REASON],
+            refusal.reason[:MAX_REASON_LENGTH],
         )
 
     def snapshot(self) -> Observed:
@@ -214,9 +214,9 @@ class ObservedCounts:
         judged = self._judged_before + self._judged()
         return Observed(self.mode, self._since_ms, self._now_ms(), judged, list(self._rows.items()))
 
-    def take(self, most: int) -> list[tuple[RowKey, Row, bool]]:
+    def take(self, most: int) -> list[tuple[RowKey, ObservedRow, bool]]:
         """Remove and return rows, at most ``most``, and whether the topic of each is known."""
-        taken: list[tuple[RowKey, Row, bool]] = []
+        taken: list[tuple[RowKey, ObservedRow, bool]] = []
         while self._rows and len(taken) < most:
             key, row = self._rows.popitem()
             is_known = key.topic not in (INVALID, OTHER) and self._is_known(key.topic)
@@ -227,7 +227,7 @@ class ObservedCounts:
             taken.append((key, row, is_known))
         return taken
 
-    def merge(self, key: RowKey, row: Row) -> None:
+    def merge(self, key: RowKey, row: ObservedRow) -> None:
         """Add a row that another process has counted."""
         key = self._row_of(key)
         before = self._rows.get(key)
@@ -264,7 +264,7 @@ class ObservedCounts:
             else INVALID
         )
         return self._row_of(
-            RowKey(topic, refusal.principal[:LONGEST_PRINCIPAL], refusal.rule, refusal.enforced)
+            RowKey(topic, refusal.principal[:MAX_PRINCIPAL_LENGTH], refusal.rule, refusal.enforced)
         )
 
     def _row_of(self, key: RowKey) -> RowKey:
@@ -291,9 +291,9 @@ NAME: Final = "observed.json"
 _VERSION: Final = 1
 
 #: Of a file that is read. The longest rows that ``ObservedCounts`` keeps make 100 MB.
-_MOST_BYTES: Final = 128 << 20
+_MAX_FILE_BYTES: Final = 128 << 20
 
-_MOST_ROWS: Final = 20_000
+_MAX_ROWS: Final = 20_000
 
 _ROWS_A_PIECE: Final = 50
 
@@ -314,9 +314,9 @@ log = logging.getLogger("batchval.proxy")
 def read_observed(path: Path) -> Observed:
     """Read a file. Raises OSError, and BatchvalError where the gate has not written it."""
     with open(path, "rb") as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise BatchvalError(f"{path} is longer than {_MOST_BYTES} bytes")
+        data = file.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise BatchvalError(f"{path} is longer than {_MAX_FILE_BYTES} bytes")
     try:
         return _observed(json.loads(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -344,20 +344,20 @@ def _observed(values: Any) -> Observed:
         raise ValueError(f"expected an object with version {_VERSION}")
     mode, rows = values["mode"], values["rows"]
     since_ms, until_ms, judged = (values[name] for name in ("since_ms", "until_ms", "judged"))
-    if not isinstance(rows, list) or len(rows) > _MOST_ROWS:
-        raise ValueError(f"rows must be an array of at most {_MOST_ROWS}")
+    if not isinstance(rows, list) or len(rows) > _MAX_ROWS:
+        raise ValueError(f"rows must be an array of at most {_MAX_ROWS}")
     if not isinstance(mode, str) or not all(map(_is_count, (since_ms, until_ms, judged))):
         raise ValueError("mode must be text, since_ms, until_ms and judged must be numbers")
     return Observed(mode, since_ms, until_ms, judged, [_row(row) for row in rows])
 
 
-def _row(values: Any) -> tuple[RowKey, Row]:
+def _row(values: Any) -> tuple[RowKey, ObservedRow]:
     if not isinstance(values, list) or len(values) != len(_TYPES):
         raise ValueError(f"a row must have {len(_TYPES)} fields")
     for value, expected in zip(values, _TYPES, strict=True):
         if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
             raise ValueError(f"a row has a {type(value).__name__} in the wrong place")
-    key, row = RowKey(*values[:4]), Row(*values[4:])
+    key, row = RowKey(*values[:4]), ObservedRow(*values[4:])
     if not all(map(_is_count, (row.batches, row.first_ms, row.last_ms))):
         raise ValueError("a number of a row is out of range")
     return key, row

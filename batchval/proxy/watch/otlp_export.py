@@ -52,7 +52,7 @@ log = logging.getLogger("batchval.proxy")
 _LIBRARY: Final = "opentelemetry"
 
 #: Seconds for one export with its retries, unless the interval is shorter.
-MOST_S: Final = 10.0
+MAX_EXPORT_S: Final = 10.0
 #: Seconds that the end of the gate waits for the last export.
 STOP_S: Final = 2.0
 #: Data points of one request.
@@ -97,7 +97,7 @@ class OtlpExport:
             endpoint=self._url,
             headers={name: secret.reveal() for name, secret in self._settings.headers.items()},
             certificate_file=None if self._settings.ca is None else str(self._settings.ca),
-            timeout=min(self._interval_s, MOST_S),
+            timeout=min(self._interval_s, MAX_EXPORT_S),
             max_export_batch_size=BATCH,
         )
 

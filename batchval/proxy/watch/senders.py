@@ -25,11 +25,11 @@ __all__ = [
     "NOBODY",
     "READ_BYTES",
     "RULE_S",
+    "DecayingAmount",
     "LineShares",
     "Sender",
     "SenderTable",
     "Share",
-    "Uses",
     "sender_key",
 ]
 
@@ -88,7 +88,7 @@ def virtual_cost_s(cost_s: float, size: int) -> float:
     return cost_s * max(1.0, cost_s / paid_s)
 
 
-class Uses:
+class DecayingAmount:
     """An amount of one kind that a sender has used; half of it is forgotten after HALF_LIFE_S."""
 
     __slots__ = ("_amount", "_noted_s")
@@ -127,7 +127,7 @@ class Share:
         self.clock_s = 0.0
         self.jobs = 0
         self.piece_s = 0.0
-        self.used = Uses()
+        self.used = DecayingAmount()
         self.noted_s = 0.0  # when the last piece was done
         self._settled_s = 0.0  # until when the debt has been halved
         self._buckets: dict[str, TokenBucket] = {}
@@ -192,7 +192,7 @@ class Sender:
         self.is_known = False
         self.share = Share()
         self.newcomers = Share()
-        self.uses: dict[str, Uses] = {}
+        self.uses: dict[str, DecayingAmount] = {}
         self._strangers = strangers
 
     @property
@@ -204,7 +204,7 @@ class Sender:
         """Add to what it has used of one kind."""
         found = self.uses.get(kind)
         if found is None:
-            found = self.uses[kind] = Uses()
+            found = self.uses[kind] = DecayingAmount()
         found.add(amount, now_s)
 
     def used(self, kind: str, now_s: float) -> float:

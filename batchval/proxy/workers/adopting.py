@@ -6,14 +6,14 @@ import socket
 from collections.abc import Callable
 
 from batchval.proxy.kit.background import spawned
-from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.life.server import ListenerServer, Shared
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.options import ProxyOptions
 
-__all__ = ["AdoptingProxy"]
+__all__ = ["WorkerListenerServer"]
 
 
-class AdoptingProxy(Proxy):
+class WorkerListenerServer(ListenerServer):
     """A listener whose connections another process has accepted."""
 
     def __init__(self, options: ProxyOptions, shared: Shared) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Channel", "Pairs", "connection_of", "encoded", "pass_connection", "r
 _LENGTH: Final = struct.Struct("=I")
 _DESCRIPTOR: Final = struct.Struct("i")
 #: Of a packet: a header is some 200 bytes, an answer with the ports of one broker a few kB.
-LARGEST_PACKET: Final = 64 << 10
+MAX_PACKET_BYTES: Final = 64 << 10
 #: Seconds for the other process to read what was sent last.
 FINISH_S: Final = 5.0
 #: Seconds after which no further message is taken in one turn of the event loop; one takes 0.4 ms
@@ -221,7 +221,7 @@ def connection_of(passing: socket.socket) -> tuple[PassedHeader, socket.socket |
     """
     flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     packet, ancillary, _, _ = passing.recvmsg(
-        LARGEST_PACKET, socket.CMSG_LEN(_DESCRIPTOR.size), flags
+        MAX_PACKET_BYTES, socket.CMSG_LEN(_DESCRIPTOR.size), flags
     )
     if not packet:
         return None

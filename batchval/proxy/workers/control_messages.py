@@ -18,12 +18,12 @@ from batchval.proxy.cluster.listening_sockets import SocketKey
 from batchval.proxy.cluster.metadata_client import BrokerAddress
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.watch.clients import ClientKey, Served
-from batchval.proxy.watch.observed import Row, RowKey
+from batchval.proxy.watch.observed import ObservedRow, RowKey
 
 __all__ = [
     "AddressFailed",
     "AddressReached",
-    "Answer",
+    "AnswerMessage",
     "Begin",
     "Closed",
     "ClusterNews",
@@ -31,18 +31,18 @@ __all__ = [
     "Failed",
     "Heartbeat",
     "Learned",
-    "Look",
-    "Observed",
+    "ObservedRows",
     "OwnRequest",
-    "Parts",
     "PassedHeader",
     "PortAnswer",
     "PortOf",
     "Question",
     "Ready",
+    "RefreshMetadata",
     "Reopen",
     "Seen",
     "Unauthenticated",
+    "WorkerConfiguration",
 ]
 
 
@@ -63,7 +63,7 @@ class ClusterNews(NamedTuple):
     ports: Mapping[SocketKey, int]
 
 
-class Parts(NamedTuple):
+class WorkerConfiguration(NamedTuple):
     """The facts from which a worker is made.
 
     ``settings``       of this worker: its part of the gate's limits
@@ -80,7 +80,7 @@ class Parts(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """The first message. ``path`` is the parent's sys.path; ``parts`` a pickled Parts."""
+    """The first message. ``path``: the parent's sys.path. ``parts``: a pickled WorkerConfiguration."""
 
     path: list[str]
     parts: bytes
@@ -162,10 +162,10 @@ class Seen(NamedTuple):
     clients: Sequence[tuple[ClientKey, Mapping[int, int], Served]]
 
 
-class Observed(NamedTuple):
+class ObservedRows(NamedTuple):
     """Refusals that were counted, and whether the topic of each is known."""
 
-    rows: list[tuple[RowKey, Row, bool]]
+    rows: list[tuple[RowKey, ObservedRow, bool]]
 
 
 class Learned(NamedTuple):
@@ -189,7 +189,7 @@ class AddressFailed(NamedTuple):
     reason: str
 
 
-class Look(NamedTuple):
+class RefreshMetadata(NamedTuple):
     """A client asks for a broker that is not known."""
 
 
@@ -197,7 +197,7 @@ class Unauthenticated(NamedTuple):
     """A broker has answered a client that it had not authenticated."""
 
 
-class Answer(NamedTuple):
+class AnswerMessage(NamedTuple):
     """The answer to a Question. ``content`` is pickled again, so that a thread can read it."""
 
     number: int

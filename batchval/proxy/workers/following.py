@@ -20,20 +20,20 @@ from batchval.proxy.cluster.endpoints import Endpoint, EndpointState
 from batchval.proxy.cluster.known_brokers import MAX_BROKERS
 from batchval.proxy.cluster.listening_sockets import Port, SocketKey
 from batchval.proxy.cluster.metadata_client import BrokerAddress
-from batchval.proxy.workers.channel import LARGEST_PACKET
+from batchval.proxy.workers.channel import MAX_PACKET_BYTES
 from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
     ClusterNews,
     Learned,
-    Look,
     OwnRequest,
     PortAnswer,
     PortOf,
+    RefreshMetadata,
     Unauthenticated,
 )
 
-__all__ = ["Asking", "FollowingDiscovery", "RemotePorts"]
+__all__ = ["FollowingDiscovery", "ParentQuestions", "RemotePorts"]
 
 #: Seconds that a worker waits for its parent's answer. Its clients wait, too; it takes 0.1 ms.
 ANSWER_S: Final = 1.0
@@ -41,7 +41,7 @@ ANSWER_S: Final = 1.0
 NAMED_AGAIN_S: Final = 120.0
 
 
-class Asking:
+class ParentQuestions:
     """Questions to the parent that are answered at once: those about new brokers."""
 
     def __init__(self, sock: socket.socket, timeout_s: float = ANSWER_S) -> None:
@@ -58,7 +58,7 @@ class Asking:
         while (left_s := until - time.monotonic()) > 0:
             self._sock.settimeout(left_s)
             try:
-                packet = self._sock.recv(LARGEST_PACKET)
+                packet = self._sock.recv(MAX_PACKET_BYTES)
             except TimeoutError:
                 break
             if not packet:
@@ -83,7 +83,7 @@ class FollowingDiscovery(Discovery):
         options: DiscoveryOptions,
         instance: str,
         report: Callable[[object], None],
-        asking: Asking,
+        asking: ParentQuestions,
     ) -> None:
         super().__init__(options)
         self.instance = instance
@@ -144,7 +144,7 @@ class FollowingDiscovery(Discovery):
 
     def look(self) -> None:
         """Let the parent ask the cluster."""
-        self._report(Look())
+        self._report(RefreshMetadata())
 
     def reached(self, address: BrokerAddress) -> None:
         """Note a connection, and report it where the parent may think otherwise."""
@@ -187,7 +187,7 @@ class FollowingDiscovery(Discovery):
 class RemotePorts:
     """The parent's ports, by listener and broker. ``address_of`` returns a broker's own address."""
 
-    def __init__(self, asking: Asking, address_of: Callable[[int], BrokerAddress]) -> None:
+    def __init__(self, asking: ParentQuestions, address_of: Callable[[int], BrokerAddress]) -> None:
         self._asking = asking
         self._address_of = address_of
         self._numbers: dict[SocketKey, int] = {}

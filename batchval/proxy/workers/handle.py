@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from batchval.proxy.kit.state_machine import StateMachine
-from batchval.proxy.workers.channel import LARGEST_PACKET, Channel, Pairs, pass_connection
+from batchval.proxy.workers.channel import MAX_PACKET_BYTES, Channel, Pairs, pass_connection
 from batchval.proxy.workers.control_messages import (
-    Answer,
+    AnswerMessage,
     Begin,
     Drain,
-    Parts,
     PassedHeader,
     Question,
+    WorkerConfiguration,
 )
 from batchval.proxy.workers.worker_states import TRANSITIONS, WorkerEvent, WorkerState
 
@@ -88,7 +88,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
         """Return the id of the process, while it runs."""
         return None if self._process is None else self._process.pid
 
-    async def spawn(self, parts: Callable[[], Parts]) -> None:
+    async def spawn(self, parts: Callable[[], WorkerConfiguration]) -> None:
         """Create the process. Raises OSError.
 
         ``parts`` is called as late as can be: messages that are sent after that reach the process.
@@ -154,7 +154,9 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
 
     def _received(self, message: object) -> None:
         self.heard = asyncio.get_running_loop().time()
-        if isinstance(message, Answer) and (question := self._questions.pop(message.number, None)):
+        if isinstance(message, AnswerMessage) and (
+            question := self._questions.pop(message.number, None)
+        ):
             if not question.done():
                 question.set_result(message.content)
             return
@@ -163,7 +165,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
     def _answer(self, asking: socket.socket) -> None:
         """Answer a question for which the worker waits."""
         try:
-            packet = asking.recv(LARGEST_PACKET)
+            packet = asking.recv(MAX_PACKET_BYTES)
         except BlockingIOError:
             return
         except OSError:

@@ -16,12 +16,12 @@ from typing import Final
 
 from batchval.protocol.errors import TooManyBrokersError
 from batchval.proxy.kit.open_files import raise_limit, too_few
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_limits import log_fewer, reserve_of
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.http_pages import Pages
 from batchval.proxy.life.prepared import Step
-from batchval.proxy.life.server import Proxy
+from batchval.proxy.life.server import ListenerServer
 from batchval.proxy.settings.checks import share_faults
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
@@ -34,18 +34,18 @@ from batchval.proxy.workers.control_messages import (
     AddressReached,
     ClusterNews,
     Learned,
-    Look,
-    Observed,
+    ObservedRows,
     OwnRequest,
-    Parts,
     PortAnswer,
     PortOf,
     Ready,
+    RefreshMetadata,
     Reopen,
     Seen,
     Unauthenticated,
+    WorkerConfiguration,
 )
-from batchval.proxy.workers.passing import PassingProxy
+from batchval.proxy.workers.passing import ParentListenerServer
 from batchval.proxy.workers.pool import WorkerPool
 from batchval.proxy.workers.preparing import PreparedWorkers, prepared_by
 from batchval.proxy.workers.processes import Processes
@@ -62,16 +62,14 @@ NEWS_S: Final = 0.1
 FILES_A_WORKER: Final = 4
 
 
-def gate_of(
-    settings: Settings, *, version: str = "", predecessor: TakeOver | None = None
-) -> RunningGate:
+def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> Gate:
     """Return the gate that the settings ask for: one process, or a parent of several."""
     if (count := workers_of(settings)) == 1:
-        return RunningGate(settings, version=version, predecessor=predecessor)
+        return Gate(settings, version=version, predecessor=predecessor)
     return ParentGate(settings, count, version=version, predecessor=predecessor)
 
 
-class ParentGate(RunningGate):
+class ParentGate(Gate):
     """A gate whose clients are served by ``workers`` processes."""
 
     validates = False
@@ -92,8 +90,8 @@ class ParentGate(RunningGate):
         super().__init__(settings, version=version, predecessor=predecessor)
         self.metrics.add(self.pool.families)
 
-    def _proxy(self, options: ProxyOptions) -> Proxy:
-        return PassingProxy(options, self.shared, self.pool)
+    def _proxy(self, options: ProxyOptions) -> ListenerServer:
+        return ParentListenerServer(options, self.shared, self.pool)
 
     def _pages(self) -> Pages:
         return _AllPages(self)
@@ -173,10 +171,10 @@ class ParentGate(RunningGate):
 
     # ---- workers ---------------------------------------------------------------------------------
 
-    def parts_of(self, index: int) -> Parts:
+    def parts_of(self, index: int) -> WorkerConfiguration:
         """Return what a worker is made of."""
         settings = share_of(self.settings, len(self.pool.workers))
-        return Parts(
+        return WorkerConfiguration(
             index,
             settings,
             self._version,
@@ -191,7 +189,7 @@ class ParentGate(RunningGate):
             case Seen(clients):
                 for client in clients:
                     self.shared.clients.add(*client)
-            case Observed(rows):
+            case ObservedRows(rows):
                 self.shared.topics.learn((b"", key.topic) for key, _, is_known in rows if is_known)
                 for key, row, _ in rows:
                     self.observed.merge(key, row)
@@ -200,7 +198,7 @@ class ParentGate(RunningGate):
                     self.discovery.learn(node_id, host, port)
                 except TooManyBrokersError as error:
                     self.discovery.refused(error)
-            case Look():
+            case RefreshMetadata():
                 self.discovery.look()
             case AddressReached(address):
                 self.discovery.reached(address)

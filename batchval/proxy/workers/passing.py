@@ -7,19 +7,19 @@ import itertools
 import socket
 from dataclasses import dataclass
 
-from batchval.proxy.cluster.listeners import Listener
+from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.cluster.listening_sockets import Acceptor
-from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.life.server import ListenerServer, Shared
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import PassedHeader
 from batchval.proxy.workers.pool import Accepted, WorkerPool
 
-__all__ = ["PassingProxy"]
+__all__ = ["ParentListenerServer"]
 
 _numbers = itertools.count(1)
 
 
-class PassingProxy(Proxy):
+class ParentListenerServer(ListenerServer):
     """The ports of one listener. ``passed``: its clients, which workers serve."""
 
     def __init__(self, options: ProxyOptions, shared: Shared, pool: WorkerPool) -> None:
@@ -27,9 +27,9 @@ class PassingProxy(Proxy):
         self.passed: set[_Passed] = set()
         self._pool = pool
 
-    async def _open(self, listener: Listener) -> None:
+    async def _open(self, listener: ListeningPort) -> None:
         if listener.sock is not None and self.accepts:
-            listener.server = _PassingAcceptor(listener.sock, self, listener)
+            listener.server = _ParentAcceptor(listener.sock, self, listener)
             self._pool.add_acceptor(listener.server)
 
     async def stop(self, drain_s: float = 30.0) -> None:
@@ -39,7 +39,7 @@ class PassingProxy(Proxy):
         await self._pool.stop(drain_s)
         await super().stop(0)
 
-    def take(self, connection: socket.socket, listener: Listener) -> None:
+    def take(self, connection: socket.socket, listener: ListeningPort) -> None:
         """Admit a connection and pass it on, or close it."""
         try:
             address, port = connection.getpeername()[:2]
@@ -56,7 +56,7 @@ class PassingProxy(Proxy):
         self.passed.add(passed)
         self._pool.take(Accepted(connection, self._header(listener), passed))
 
-    def _header(self, listener: Listener) -> PassedHeader:
+    def _header(self, listener: ListeningPort) -> PassedHeader:
         node_id, broker = listener.node_id, None
         if node_id is not None and (address := self.discovery.brokers.get(node_id)) is not None:
             broker = listener.port, address
@@ -72,7 +72,7 @@ class PassingProxy(Proxy):
 class _Passed:
     """A client that a worker serves, as the budget counts it."""
 
-    proxy: PassingProxy
+    proxy: ParentListenerServer
     address: str
     counted: int = 0
 
@@ -88,8 +88,10 @@ class _Passed:
             self.proxy.budget.release(self)  # type: ignore[arg-type]
 
 
-class _PassingAcceptor(Acceptor):
-    def __init__(self, sock: socket.socket, proxy: PassingProxy, listener: Listener) -> None:
+class _ParentAcceptor(Acceptor):
+    def __init__(
+        self, sock: socket.socket, proxy: ParentListenerServer, listener: ListeningPort
+    ) -> None:
         super().__init__(sock, _no_protocol, free=proxy.free, refused=proxy.refused)
         self._proxy = proxy
         self._listener = listener

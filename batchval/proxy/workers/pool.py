@@ -23,9 +23,9 @@ from batchval.proxy.workers.control_messages import (
     Closed,
     Failed,
     Heartbeat,
-    Parts,
     PassedHeader,
     Ready,
+    WorkerConfiguration,
 )
 from batchval.proxy.workers.handle import Worker
 from batchval.proxy.workers.worker_states import WorkerEvent, WorkerState
@@ -67,7 +67,7 @@ class Accepted(NamedTuple):
 class PoolOwner(Protocol):
     """The parent's gate."""
 
-    def parts_of(self, index: int) -> Parts: ...
+    def parts_of(self, index: int) -> WorkerConfiguration: ...
     def received(self, message: object) -> None: ...
     def asked(self, question: object) -> object: ...
 

@@ -16,7 +16,7 @@ import logging
 import pickle
 from typing import Final, NamedTuple
 
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.prepared import NotPrepared, Step
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
@@ -77,7 +77,7 @@ class PreparedWorkers:
 class Preparing:
     """The worker's side: the settings that it has prepared last."""
 
-    def __init__(self, gate: RunningGate) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._content = b""
         self._prepared: Step | None = None

@@ -20,7 +20,7 @@ _CPU: Final = "process_cpu_seconds"
 _SUMMED: Final = frozenset({_CPU, "process_resident_memory_bytes", "process_virtual_memory_bytes"})
 #: Metrics of the process that uses the largest part of its limit of open files.
 _OPEN: Final = "process_open_fds"
-_MOST: Final = "process_max_fds"
+_MAX_FDS: Final = "process_max_fds"
 
 
 class Processes:
@@ -48,7 +48,7 @@ class Processes:
                 total = sum(values.get(metric.name, 0) for values in all_values)
                 total += self._ended_cpu_s if metric.name == _CPU else 0
                 metric.samples = [sample._replace(value=total) for sample in metric.samples]
-            elif metric.name in (_OPEN, _MOST):
+            elif metric.name in (_OPEN, _MAX_FDS):
                 metric.samples = [
                     sample._replace(value=fullest[metric.name]) for sample in metric.samples
                 ]
@@ -69,4 +69,4 @@ def _values(metrics: Iterable[Metric]) -> Mapping[str, float]:
 
 def _used_files(values: Mapping[str, float]) -> float:
     """Return the part of its open files that a process uses."""
-    return values[_OPEN] / values[_MOST] if values.get(_MOST) and _OPEN in values else -1.0
+    return values[_OPEN] / values[_MAX_FDS] if values.get(_MAX_FDS) and _OPEN in values else -1.0

@@ -23,25 +23,25 @@ from batchval.network.loops import loop_factory
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.kit.background import spawned
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
-from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.lifecycle import calm_collector, switch_soon
-from batchval.proxy.life.parts import Parts as GateParts
-from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.life.parts import ConfiguredParts as GateParts
+from batchval.proxy.life.server import ListenerServer, Shared
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.watch.audit_log import write_in_thread
 from batchval.proxy.watch.clients import (
-    MOST_CLIENTS,
+    MAX_CLIENTS,
     NOTHING_SERVED,
     ClientKey,
     ClientTable,
     Served,
 )
-from batchval.proxy.workers.adopting import AdoptingProxy
+from batchval.proxy.workers.adopting import WorkerListenerServer
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
 from batchval.proxy.workers.control_messages import (
-    Answer,
+    AnswerMessage,
     Apply,
     Begin,
     Closed,
@@ -49,15 +49,15 @@ from batchval.proxy.workers.control_messages import (
     Drain,
     Failed,
     Heartbeat,
-    Observed,
-    Parts,
+    ObservedRows,
     PassedHeader,
     Question,
     Ready,
     Reopen,
     Seen,
+    WorkerConfiguration,
 )
-from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
+from batchval.proxy.workers.following import FollowingDiscovery, ParentQuestions, RemotePorts
 from batchval.proxy.workers.preparing import Preparing
 from batchval.proxy.workers.summing import packed
 from batchval.proxy.workers.watchdog import Watchdog
@@ -91,7 +91,7 @@ class ReportedClients(ClientTable):
         """Note the arguments for the parent's ClientTable.add."""
         before = self._added.get(key)
         if before is None:
-            if len(self._added) >= MOST_CLIENTS:
+            if len(self._added) >= MAX_CLIENTS:
                 del self._added[next(iter(self._added))]
                 self.evicted_total += 1
             self._added[key] = dict(uses), served
@@ -107,10 +107,12 @@ class ReportedClients(ClientTable):
         return [(key, *self._added.pop(key)) for key in first]
 
 
-class WorkerGate(RunningGate):
+class WorkerGate(Gate):
     """The gate of one worker: it listens nowhere and keeps no files."""
 
-    def __init__(self, parts: Parts, asking: Asking, report: Callable[[object], None]) -> None:
+    def __init__(
+        self, parts: WorkerConfiguration, asking: ParentQuestions, report: Callable[[object], None]
+    ) -> None:
         self._parts = parts
         self._asking = asking
         self._report = report
@@ -141,8 +143,8 @@ class WorkerGate(RunningGate):
         shared.clients = self.clients
         return shared
 
-    def _proxy(self, options: ProxyOptions) -> Proxy:
-        return AdoptingProxy(options, self.shared)
+    def _proxy(self, options: ProxyOptions) -> ListenerServer:
+        return WorkerListenerServer(options, self.shared)
 
     def _export(self, version: str) -> None:
         """Leave it to the parent, which has the values of all workers."""
@@ -171,7 +173,7 @@ class WorkerGate(RunningGate):
     def adopt(self, header: PassedHeader, connection: Any, gone: Callable[[], None]) -> None:
         """Serve a connection. The news of its broker may come later than itself."""
         proxy = self.proxies[header.listener]
-        assert isinstance(proxy, AdoptingProxy)
+        assert isinstance(proxy, WorkerListenerServer)
         if header.broker is not None and header.node_id not in proxy.cluster.brokers:
             assert header.node_id is not None
             port, address = header.broker
@@ -184,7 +186,7 @@ class WorkerGate(RunningGate):
 class _Worker:
     """One worker, until its parent ends it or is gone. Raises ConfigError for bad settings."""
 
-    def __init__(self, parts: Parts, pairs: Pairs) -> None:
+    def __init__(self, parts: WorkerConfiguration, pairs: Pairs) -> None:
         self._passing = pairs.passing
         self._control = pairs.control
         self._channel = Channel(self._received, self._parent_ended)
@@ -196,7 +198,7 @@ class _Worker:
         self._code = 0  # exit status
         self._watchdog = Watchdog()
         self._parts = parts
-        self.gate = WorkerGate(parts, Asking(pairs.asking), self._channel.send)
+        self.gate = WorkerGate(parts, ParentQuestions(pairs.asking), self._channel.send)
         self._preparing = Preparing(self.gate)
 
     async def run(self) -> int:
@@ -329,7 +331,7 @@ class _Worker:
             await self._report()
         else:
             content = pickle.dumps(await self._preparing.prepare(question.content))
-        self._channel.send(Answer(question.number, content))
+        self._channel.send(AnswerMessage(question.number, content))
 
     async def _report_often(self) -> None:
         while True:
@@ -346,7 +348,7 @@ class _Worker:
             send(Seen(clients))
             await asyncio.sleep(0)
         while rows := self.gate.observed.take(ROWS_A_TURN):
-            send(Observed(rows))
+            send(ObservedRows(rows))
             await asyncio.sleep(0)
 
 
@@ -362,7 +364,7 @@ class _WithWorker(logging.Filter):
         return True
 
 
-async def _serve(parts: Parts, pairs: Pairs) -> int:
+async def _serve(parts: WorkerConfiguration, pairs: Pairs) -> int:
     """Return the exit code of a worker, or of one whose settings fail."""
     try:
         worker = _Worker(parts, pairs)
@@ -390,7 +392,7 @@ def main() -> None:
     except EOFError:
         sys.exit(1)
     sys.path[:] = begin.path  # custom rules are found where the parent finds them
-    parts: Parts = pickle.loads(begin.parts)
+    parts: WorkerConfiguration = pickle.loads(begin.parts)
     log_handler = write_in_thread(parts.settings.log)
     log_handler.addFilter(_WithWorker(parts.worker))
     switch_soon()

@@ -35,7 +35,7 @@ COMMITTED = 777
 #: for an operation that should work, and for one that Kafka itself may not know
 SECONDS, SECONDS_IF_IT_MAY_FAIL = 40, 12
 SECONDS_UNDER_WAY = 4
-LONGEST_TEXT = 160
+MAX_TEXT_LENGTH = 160
 
 #: operation of the table -> what it is
 OPERATIONS = {
@@ -129,7 +129,7 @@ def _program(
 
 def _short(text: str) -> str:
     one = " ".join(text.replace(str(ROOT), "").split())
-    return one if len(one) <= LONGEST_TEXT else one[: LONGEST_TEXT - 1] + "…"
+    return one if len(one) <= MAX_TEXT_LENGTH else one[: MAX_TEXT_LENGTH - 1] + "…"
 
 
 def _reason(report: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tests.interop.old_clients.records import Report, key_of, value_of
 
-SECONDS_AFTER, MOST_AFTER = 1.0, 100
+SECONDS_AFTER, MAX_RECORDS_AFTER = 1.0, 100
 TIMEOUT = 6.0
 
 
@@ -103,7 +103,7 @@ def consume(report: Report) -> None:
         end = report.digest.records + report.count
         while report.digest.records < end:
             read(consumer, report, errors, end - report.digest.records, 0.2)
-        read(consumer, report, errors, MOST_AFTER, SECONDS_AFTER)
+        read(consumer, report, errors, MAX_RECORDS_AFTER, SECONDS_AFTER)
         consumer.close()
 
 

@@ -20,7 +20,7 @@ from .streams import Notes
 
 __all__ = ["Kept", "keep", "require_appendable"]
 
-_MOST_ABOVE_BASE = 2**31 - 1
+_MAX_OFFSET_ABOVE_BASE = 2**31 - 1
 _NAMED_OFFSETS = 10
 
 
@@ -104,7 +104,10 @@ def _note_epoch(epoch: int, base_offset: int) -> None:
 
 
 def _require_segment(base: int, last_offset: int) -> None:
-    if not 0 <= i64(last_offset - base) <= _MOST_ABOVE_BASE or not base <= last_offset < 2**63 - 1:
+    if (
+        not 0 <= i64(last_offset - base) <= _MAX_OFFSET_ABOVE_BASE
+        or not base <= last_offset < 2**63 - 1
+    ):
         raise JavaError("offset overflow", rule=Rule.OFFSETS_OUTSIDE_SEGMENT)
 
 
@@ -161,8 +164,11 @@ def keep(
         producers.append(batch, batch.is_control)
     last_offset = stored[-1].last_offset
     base = log_end
-    if not 0 <= i64(last_offset - base) <= _MOST_ABOVE_BASE or not base <= last_offset < 2**63 - 1:
-        base = first_offset if first.magic == 2 else max(base, last_offset - _MOST_ABOVE_BASE)
+    if (
+        not 0 <= i64(last_offset - base) <= _MAX_OFFSET_ABOVE_BASE
+        or not base <= last_offset < 2**63 - 1
+    ):
+        base = first_offset if first.magic == 2 else max(base, last_offset - _MAX_OFFSET_ABOVE_BASE)
     _require_segment(base, last_offset)
     return Kept(
         last_offset + 1,

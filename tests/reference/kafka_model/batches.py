@@ -30,7 +30,7 @@ __all__ = ["HEADER_SIZE", "Batch", "DefaultBatch", "batches", "codec_of"]
 HEADER_SIZE = 61
 
 #: of a JVM, whatever its heap
-_LONGEST_ARRAY = 2**31 - 3
+_MAX_ARRAY_LENGTH = 2**31 - 3
 _LOG_OVERHEAD = 12
 _MIN_SIZE = 14
 _TO_MAGIC = 17
@@ -258,7 +258,7 @@ class DefaultBatch(Batch):
             return iter(())
         if not self.is_compressed:
             return self._uncompressed(notes)
-        if self.count > _LONGEST_ARRAY and self.codec:
+        if self.count > _MAX_ARRAY_LENGTH and self.codec:
             raise JavaError("no array is that long", rule=Rule.RECORD_MALFORMED)
         return iter(list(self._compressed(False, MAX_BODY_SIZE, notes)))
 
