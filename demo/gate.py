@@ -33,7 +33,7 @@ from batchval.protocol.messages.produce import (
     TopicProduceData,
 )
 from batchval.protocol.walkers.produce import CLAIMS_TAG
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Refusal
 from demo.attempts import Attempt, attempts

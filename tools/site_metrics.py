@@ -40,7 +40,7 @@ _SETTINGS: dict[str, Any] = {
 
 def metrics(folder: str) -> Iterator[tuple[str, str]]:
     """Yield (name with labels, text) of each metric. ``folder``: of the gate's state, empty."""
-    from batchval.proxy.life.assemble import Gate
+    from batchval.proxy.life.gate import Gate
     from batchval.proxy.life.reloading import Reloader
     from batchval.proxy.settings.loading import settings_from
     from batchval.proxy.workers.pool import WorkerPool

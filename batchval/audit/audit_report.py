@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from batchval.audit import costs
-from batchval.audit.facts import Codec, Facts, Totals, hour_words, saved
 from batchval.audit.hours import CODECS
 from batchval.audit.stored_audit import facts_of
+from batchval.audit.totals import Codec, Facts, Totals, hour_words, saved
 from batchval.errors import BatchvalError
 from batchval.report.charts import COLOURS, Chart, stacked
 from batchval.report.pages import render

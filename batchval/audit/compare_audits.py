@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from rich.table import Table
 from rich.text import Text
 
-from batchval.audit.facts import hour_words
+from batchval.audit.totals import hour_words
 from batchval.report.tables import plain_table, render
 from batchval.report.units import human_seconds, plural, printable
 

@@ -80,7 +80,7 @@ def run_local(
     left = pack(ranges, options.split_bytes)
     processes = _processes([one for task in left for one in task], processes, options.deep)
     if min(processes, len(left)) <= 1:
-        from batchval.audit.work import work
+        from batchval.audit.task import work
 
         for task in left:
             yield from work(task, options, out, progress)
@@ -128,7 +128,7 @@ def _context() -> ForkServerContext:
     workers inherit the mask.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["batchval.audit.without_pandas", "batchval.audit.work"])
+    context.set_forkserver_preload(["batchval.audit.without_pandas", "batchval.audit.task"])
     resource_tracker.ensure_running()  # which sets signals of its own, so before
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -218,7 +218,7 @@ def _count_in(read: Any) -> None:
 
 
 def _counted(task: Task, options: Options, out: str | None) -> list[RangeResult]:
-    from batchval.audit.work import work
+    from batchval.audit.task import work
 
     def add(done: int) -> None:
         _read[0].value += done

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from batchval.audit.arrow_rows import TABLES_VERSION
-from batchval.audit.facts import Facts, gather, is_finding, is_note, is_unreadable, rules_of
 from batchval.audit.outputs import ERRORS, place_of
+from batchval.audit.totals import Facts, gather, is_finding, is_note, is_unreadable, rules_of
 from batchval.errors import BatchvalError
 from batchval.segment.store import one_line, shown
 

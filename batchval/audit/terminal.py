@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from batchval.audit.facts import Facts, Totals
+from batchval.audit.totals import Facts, Totals
 from batchval.report.tables import plain_table, render
 from batchval.report.units import human_bytes, human_seconds, plural, printable
 from batchval.rules import Rule

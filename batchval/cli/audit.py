@@ -361,7 +361,7 @@ def audit(
     except WorkersLost as error:
         _say(str(error))
         return INTERNAL
-    from batchval.audit.facts import of_tables
+    from batchval.audit.totals import of_tables
 
     facts = of_tables(found.tables, _SHOWN)
     if transactions:

@@ -28,7 +28,7 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
-from batchval.segment.foreign import START_SIZE, json_of_line, not_json_reason
+from batchval.segment.file_formats import START_SIZE, json_of_line, not_json_reason
 from batchval.types import AppendOrigin, CompressionType
 
 __all__ = [

@@ -291,8 +291,8 @@ class _Unreadable(OSError):
 
 
 def batches(file: Path) -> Iterator[Batch]:
+    from batchval.segment.file_formats import START_SIZE, foreign_reason
     from batchval.segment.findings import damage_reason
-    from batchval.segment.foreign import START_SIZE, foreign_reason
     from batchval.segment.reader import Damage, SegmentFile
 
     with SegmentFile(file, accept_claims_header=True) as source:

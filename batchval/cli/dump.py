@@ -255,8 +255,8 @@ def rows(
 
 
 def _damage(path: Path, damage: Damage, segment: SegmentReader) -> dict[str, Any]:
+    from batchval.segment.file_formats import START_SIZE, foreign_reason
     from batchval.segment.findings import damage_reason
-    from batchval.segment.foreign import START_SIZE, foreign_reason
 
     reason = damage_reason(damage, segment.size)[1]
     if damage.position == 0 and damage.size >= segment.size:

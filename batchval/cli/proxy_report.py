@@ -39,7 +39,7 @@ from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.output import print_json
 
 if TYPE_CHECKING:
-    from batchval.proxy.watch.observed import Observed, ObservedRow, RowKey
+    from batchval.proxy.watch.observed_batches import Observed, ObservedRow, RowKey
 
 __all__ = ["DEFAULT_ADDRESS", "report", "show_clients"]
 
@@ -53,7 +53,7 @@ _INDENT = " " * 9
 def report(folder: Path | None, as_json: bool) -> int:
     """Print the report of a state directory (None: $STATE_DIRECTORY) and return the exit code."""
     from batchval.errors import BatchvalError
-    from batchval.proxy.watch.observed import NAME, read_observed
+    from batchval.proxy.watch.observed_batches import NAME, read_observed
 
     folder = folder or _default_folder()
     if folder is None:

@@ -31,7 +31,7 @@ from typing import Any
 
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
-from batchval.segment.foreign import START_SIZE, json_of_line, not_json_reason
+from batchval.segment.file_formats import START_SIZE, json_of_line, not_json_reason
 
 __all__ = [
     "CasesError",

@@ -13,7 +13,12 @@ from batchval.fetch.errors import (
     OffsetOutOfRangeError,
 )
 from batchval.fetch.options import ConsumerOptions
-from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, TopicPartition
+from batchval.fetch.subscription_state import (
+    ConsumerMetrics,
+    ConsumerRecord,
+    FetchedBatches,
+    TopicPartition,
+)
 
 __all__ = [
     "CommitFailedError",

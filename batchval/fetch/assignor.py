@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from batchval.fetch.state import TopicPartition
+from batchval.fetch.subscription_state import TopicPartition
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = [

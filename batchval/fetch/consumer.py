@@ -23,7 +23,7 @@ from batchval.fetch.fetcher import Fetcher
 from batchval.fetch.group import Membership
 from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.receiver import Counted, Quota
-from batchval.fetch.state import (
+from batchval.fetch.subscription_state import (
     ConsumerMetrics,
     ConsumerRecord,
     FetchedBatches,

@@ -36,8 +36,13 @@ from batchval.fetch.errors import OffsetOutOfRangeError
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.partition_chunks import FetchPieces
 from batchval.fetch.receiver import Quota
-from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
 from batchval.fetch.streams import Streams
+from batchval.fetch.subscription_state import (
+    ConsumerMetrics,
+    FetchedBatches,
+    PartitionState,
+    TopicPartition,
+)
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import ClosedError, NetworkError, broker_error

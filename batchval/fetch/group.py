@@ -33,7 +33,7 @@ from batchval.fetch.assignor import (
 )
 from batchval.fetch.errors import CommitFailedError
 from batchval.fetch.options import ConsumerOptions
-from batchval.fetch.state import ConsumerMetrics, TopicPartition
+from batchval.fetch.subscription_state import ConsumerMetrics, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.coordinator import GROUP, find_coordinator

@@ -29,7 +29,7 @@ from typing import Final
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.receive_loop import ReceiveLoop
 from batchval.fetch.receiver import Counted, Quota, Receiver
-from batchval.fetch.state import ConsumerMetrics, PartitionState
+from batchval.fetch.subscription_state import ConsumerMetrics, PartitionState
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import DisconnectError
 from batchval.network.request import Build, ClientResponse, Node

@@ -37,7 +37,7 @@ from batchval.named_files import read_whole, write_text
 from batchval.perf.consumer_lines import fixed4, rate
 from batchval.perf.histogram import Histogram
 from batchval.perf.producer_lines import in_ms
-from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
+from batchval.segment.file_formats import START_SIZE, json_fault, not_json_reason
 
 __all__ = [
     "PERCENTILES",

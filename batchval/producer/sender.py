@@ -26,7 +26,7 @@ from batchval.network.errors import DisconnectError, NetworkError, broker_error
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, PartitionQueue, Passed, ProducerBatch, _Result
-from batchval.producer.compressing import Compressing
+from batchval.producer.batch_compression import Compressing
 from batchval.producer.delivery import Failures
 from batchval.producer.errors import FENCED, DeliveryTimeoutError, ProducerFencedError
 from batchval.producer.options import ProducerOptions

@@ -22,10 +22,10 @@ from batchval.core.batches.columns import BatchColumns
 from batchval.core.batches.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import by_number, extras_of
+from batchval.segment.file_formats import START_SIZE, foreign_reason
 from batchval.segment.file_names import SEGMENT_NAME
 from batchval.segment.findings import Finding, Level, damage_reason
 from batchval.segment.folders import walk
-from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.options import Options, validator_of
 from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.range_check import Block, RangeResult, check_range

@@ -51,6 +51,7 @@ from batchval.segment.aux_files import (
     time_entries,
 )
 from batchval.segment.aux_files import transactions as parse_transactions
+from batchval.segment.file_formats import START_SIZE, foreign_reason
 from batchval.segment.file_names import LEADER_EPOCHS
 from batchval.segment.findings import (
     Found,
@@ -60,7 +61,6 @@ from batchval.segment.findings import (
     damage_rule,
     found_between,
 )
-from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.index import (
     IndexLie,
     Places,

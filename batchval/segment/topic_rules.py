@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
 from batchval.named_files import read_whole
 from batchval.record_rules import RecordRules
-from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
+from batchval.segment.file_formats import START_SIZE, json_fault, not_json_reason
 
 __all__ = [
     "TopicRules",

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from batchval.audit.local import Progress, WorkersLost
-from batchval.audit.work import work
+from batchval.audit.task import work
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range, Task, pack

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from batchval.audit.audit_run import list_work
 from batchval.audit.outputs import ERRORS
 from batchval.audit.reduce import reduce
-from batchval.audit.work import work
+from batchval.audit.task import work
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.partition import by_folder

@@ -4,7 +4,7 @@ claims, every record.
     python -m bench at-rest [--rate 0.01] [--rounds 9] [--mb 128]
 
 A segment of each codec holds batches of about 64 kB, with claims in their payload. An audit's own
-work on it (batchval.audit.work: read, validate, count by hour, without rows) is measured in turns:
+work on it (batchval.audit.task: read, validate, count by hour, without rows) is measured in turns:
 CPU time of this thread, the segment in the page cache. ``of headers`` is the median over the rounds
 of the speed as a share of the speed of headers alone in the same round.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from batchval.audit.work import work
+from batchval.audit.task import work
 from batchval.core.claims import attach
 from batchval.core.convert.record_batch_builder import RecordBatchBuilder
 from batchval.segment.options import Options

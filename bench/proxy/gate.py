@@ -19,8 +19,8 @@ from pathlib import Path
 import uvloop
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.life.server import ListenerServer
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.settings.config import ListenerTls
 from batchval.proxy.settings.options import ProxyOptions, TopicPolicies
 from batchval.proxy.tls.tls import listener_context

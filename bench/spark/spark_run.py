@@ -31,7 +31,7 @@ from pyarrow import dataset
 
 from batchval.audit.arrow_rows import read_range
 from batchval.audit.audit_run import list_work
-from batchval.audit.work import work
+from batchval.audit.task import work
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, Task, pack
 from bench import runs

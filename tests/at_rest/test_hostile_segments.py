@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.audit.work import work
+from batchval.audit.task import work
 from batchval.segment.index import covers
 from batchval.segment.options import Options
 from batchval.segment.range_check import blocks, check_range

@@ -18,10 +18,10 @@ from click.testing import CliRunner, Result
 
 from batchval.audit.audit_report import page
 from batchval.audit.audit_run import audit, list_work
-from batchval.audit.facts import of_tables
 from batchval.audit.local import run_local
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
+from batchval.audit.totals import of_tables
 from batchval.cli import cli
 from batchval.core.claims import attach, compute
 from batchval.errors import BatchvalError

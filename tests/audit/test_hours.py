@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from batchval.audit import hours
 from batchval.audit.audit_run import audit, list_work
-from batchval.audit.facts import of_tables
 from batchval.audit.hours import EXTREMES, HOUR_MS, HOURS_OF_A_SEGMENT, NONE, Counts, joined, within
 from batchval.audit.local import run_local
 from batchval.audit.reduce import Audit
+from batchval.audit.totals import of_tables
 from batchval.core.format.crc32c import crc32c
 from batchval.segment.options import Options, validator_of
 from batchval.segment.store import SegmentInfo

@@ -41,7 +41,7 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
         assert server._forkserver_pid is None, "so few bytes are for one process"
         start_early(ranges, 2)
         assert server._forkserver_pid is not None
-        late = {"pyarrow.parquet", "pyarrow.compute", "batchval.audit.reduce", "batchval.audit.work"} & set(sys.modules)
+        late = {"pyarrow.parquet", "pyarrow.compute", "batchval.audit.reduce", "batchval.audit.task"} & set(sys.modules)
         assert not late, late
         first = server._forkserver_pid
         assert len(list(run_local(ranges, options, None, 2))) == len(ranges) > 2

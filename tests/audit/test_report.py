@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from batchval.audit import audit_report
-from batchval.audit.facts import hour_words, of_group
 from batchval.audit.hours import CODECS
 from batchval.audit.stored_audit import OutputError, facts_of
 from batchval.audit.terminal import terminal_summary
+from batchval.audit.totals import hour_words, of_group
 from batchval.report.charts import stacked
 from batchval.rule_texts import RULE_TEXTS
 from tests.audit.outputs import HOUR, finding, hour, write

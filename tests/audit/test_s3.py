@@ -20,7 +20,7 @@ from batchval.audit.audit_run import Work, audit, list_work
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
 from batchval.audit.stored_audit import facts_of
-from batchval.audit.work import work
+from batchval.audit.task import work
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range, cut

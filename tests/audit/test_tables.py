@@ -15,12 +15,12 @@ from deltalake import DeltaTable, Field, Schema, convert_to_deltalake
 from deltalake.schema import PrimitiveType
 
 from batchval.audit.audit_run import audit, list_work
-from batchval.audit.facts import of_tables
 from batchval.audit.local import run_local
 from batchval.audit.outputs import SUMMARY
 from batchval.audit.reduce import Audit
 from batchval.audit.stored_audit import OutputError, facts_of, read
 from batchval.audit.terminal import terminal_summary
+from batchval.audit.totals import of_tables
 from batchval.segment.options import Options
 from tests.support.batches import GZIP, NOW, batch, records
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import uvloop
 
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import settings_from
 
 

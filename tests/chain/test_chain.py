@@ -19,12 +19,12 @@ from confluent_kafka import Producer
 from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.life import server
-from batchval.proxy.life.server import ListenerServer
-from batchval.proxy.produce.gate import Outgoing, RequestVerdict
+from batchval.proxy.life import listener_server
+from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.produce.produce_validator import Outgoing, RequestVerdict
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.session import Session
-from batchval.proxy.watch.observed import ObserveRules
+from batchval.proxy.watch.observed_batches import ObserveRules
 from tests.chain.conftest import POLICIES
 from tests.chain.senders import read_all
 from tests.interop.kafka_broker import KafkaBroker
@@ -102,7 +102,7 @@ class Watched(Session):
 
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "Session", Watched)
+    monkeypatch.setattr(listener_server, "Session", Watched)
 
 
 def tags_seen(gate: RunningProxy) -> list[bytes | None]:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from batchval.protocol.messages.produce import ProduceRequest
-from batchval.proxy.life import server
+from batchval.proxy.life import listener_server
 from batchval.proxy.session.session import Session
 from tests.chain.senders import Sender, read_all
 from tests.support.batches import batch, records
@@ -270,7 +270,7 @@ def test_a_proxy_that_harms_one_record_in_a_hundred_thousand_is_found(
     change: Callable[[list[Any]], None] | None, kind: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[int] = []
-    monkeypatch.setattr(server, "Session", faulty(change, done))
+    monkeypatch.setattr(listener_server, "Session", faulty(change, done))
     cluster = Producer(
         {"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"}
     )  # librdkafka's own

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from batchval.proxy.cluster.state_file import replace_file
-from batchval.proxy.watch.observed import NAME, ObservedCounts, _pieces, read_observed
+from batchval.proxy.watch.observed_batches import NAME, ObservedCounts, _pieces, read_observed
 from tests.proxy_settings.refused import Refused
 from tests.proxy_settings.test_command import gate
 from tests.support.proxy import (

@@ -75,7 +75,7 @@ PYTHON = {
 }
 CLOCKS = {"time", "libc.time", "cpython.time", "datetime", "cpython.datetime", "posix.time"}
 #: They measure how long requests take. ON_SOCKETS has a clock in C, for deadlines.
-WITH_A_CLOCK = {"perf/histogram", "proxy/watch/durations"}
+WITH_A_CLOCK = {"perf/histogram", "proxy/watch/request_latency"}
 LIBC = {"libc.stddef", "libc.stdint", "libc.string", "libc.limits", "libc.stdlib"}
 LIBC_STDLIB = {"malloc", "calloc", "realloc", "free", "abs", "qsort", "bsearch"}
 HEADERS = {

@@ -13,7 +13,7 @@ from batchval.fetch.assignor import (
     write_assignment,
     write_subscription,
 )
-from batchval.fetch.state import TopicPartition
+from batchval.fetch.subscription_state import TopicPartition
 from batchval.protocol.errors import ProtocolError
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.fetch import CommitFailedError, Consumer, ConsumerOptions
 from batchval.fetch.assignor import write_assignment
-from batchval.fetch.state import TopicPartition
+from batchval.fetch.subscription_state import TopicPartition
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.heartbeat import HeartbeatResponse
 from batchval.protocol.messages.join_group import JoinGroupResponse

@@ -139,7 +139,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.primitives",
         "batchval.protocol.walkers.produce",
     ),
-    "durations": ("batchval.proxy.watch.durations",),
+    "durations": ("batchval.proxy.watch.request_latency",),
     "fast_path": (
         "batchval.proxy.session.fast_path",
         "batchval.ledger.sender_trust",

@@ -6,10 +6,10 @@ import random
 from collections import Counter, deque
 from typing import Any, Final
 
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import Counters, ProxyOptions
-from batchval.proxy.watch.durations import Traffic, clock_ns, histograms_of
+from batchval.proxy.watch.request_latency import Traffic, clock_ns, histograms_of
 
 __all__ = ["durations_case"]
 

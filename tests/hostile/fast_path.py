@@ -28,7 +28,7 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.walkers.broker_requests import SHARED_WITH_BROKERS
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
 from tests.hostile.marked import Case, cases

@@ -18,7 +18,7 @@ from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
-from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
+from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
 from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile.verdicts import FACTS

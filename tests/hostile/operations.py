@@ -46,7 +46,7 @@ from batchval.protocol.walkers.addresses import addresses, rewrite_addresses
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.settings.options import Counters, ProxyOptions
 from batchval.segment.reader import Damage, InMemory, SegmentReader

@@ -18,7 +18,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
+from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.verdicts import Verdicts
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from tests.hostile.fast_path import _GLOBS, _TOPICS, _records

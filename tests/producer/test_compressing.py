@@ -12,14 +12,14 @@ import pytest
 
 from batchval.core.batches.batch import RecordBatch
 from batchval.errors import ErrorCode
-from batchval.producer import BatchDone, Producer, compressing
+from batchval.producer import BatchDone, Producer, batch_compression
 from batchval.producer.errors import DeliveryTimeoutError, ProducerClosedError
 from tests.producer.scripted import ScriptedBroker
 from tests.producer.test_sending import VALUES, fill, options, run
 from tests.support.deliveries import acked
 from tests.support.network import until
 
-real = compressing.compress
+real = batch_compression.compress
 
 
 class Gate:
@@ -43,8 +43,8 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(compressing, "compress", gate)
-    monkeypatch.setattr(compressing, "HOLDS_UP_NS", 0)
+    monkeypatch.setattr(batch_compression, "compress", gate)
+    monkeypatch.setattr(batch_compression, "HOLDS_UP_NS", 0)
     return gate
 
 
@@ -136,7 +136,7 @@ def test_a_codec_that_fails_in_the_loop_holds_up_nobody(
     """Many batches wait for the connection; each is tried, though no answer comes that would have
     the sender look.
     """
-    monkeypatch.setattr(compressing, "HOLDS_UP_NS", 1 << 60)
+    monkeypatch.setattr(batch_compression, "HOLDS_UP_NS", 1 << 60)
 
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
@@ -171,7 +171,7 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
                 depth += 1
                 deepest = max(deepest, depth)
                 results.append(done.error)
-                monkeypatch.setattr(compressing, "compress", fails)
+                monkeypatch.setattr(batch_compression, "compress", fails)
                 if len(results) < 6:
                     assert producer.send_many("t", b"x", stamps, partition=len(results) % 2) == 1
                 depth -= 1
@@ -235,7 +235,7 @@ def test_small_and_quick_batches_stay_in_the_loop(threads: int) -> None:
             async with Producer(lz4(broker, compression_threads=threads)) as producer:
                 await fill(producer, VALUES, [])
                 await producer.flush()
-                assert producer._sender.compressing.in_threads == 0
+                assert producer._sender.batch_compression.in_threads == 0
             async with Producer(
                 options(
                     broker, compression_type="gzip", batch_size=200_000, compression_threads=threads
@@ -243,6 +243,6 @@ def test_small_and_quick_batches_stay_in_the_loop(threads: int) -> None:
             ) as producer:
                 await fill(producer, [b"%07d" % n * 20 for n in range(5000)], [])
                 await producer.flush()
-                assert (producer._sender.compressing.in_threads > 0) == (threads > 0)
+                assert (producer._sender.batch_compression.in_threads > 0) == (threads > 0)
 
     run(work())

@@ -33,7 +33,7 @@ from batchval.protocol.walkers.addresses import (
     may_hold_addresses,
     rewrite_addresses,
 )
-from batchval.proxy.life.server import ListenerServer
+from batchval.proxy.life.listener_server import ListenerServer
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs
 

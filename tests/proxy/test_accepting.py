@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from batchval.proxy.cluster.listening_sockets import Acceptor
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import settings_from
 
 MAX_CONNECTIONS = 3

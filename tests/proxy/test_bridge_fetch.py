@@ -32,12 +32,12 @@ from batchval.protocol.messages.fetch import (
 )
 from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
-from batchval.proxy.session import bridges, budget, lowering
+from batchval.proxy.session import budget, fetch_down_conversion, version_bridge
 from batchval.proxy.session import session as session_module
 from batchval.proxy.session.connections import CONVERTING, VALIDATING
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.old_fetches import MAX_FAULTS, OldFetches
-from batchval.proxy.session.pending import Answer
+from batchval.proxy.session.pending_requests import Answer
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import SessionState
 from batchval.proxy.settings.options import RuntimeLimits
@@ -135,11 +135,11 @@ def test_a_request_is_raised_and_bounded(version: int) -> None:
         asked = rig.fetch(version, 5, most=1 << 30, max_wait_ms=300, min_bytes=2, max_bytes=1 << 30)
         assert asked.api_version == 10
         assert (asked.max_wait_ms, asked.min_bytes, asked.isolation_level) == (300, 2, 0)
-        assert asked.max_bytes == bridges.MAX_FETCHED_BYTES
+        assert asked.max_bytes == version_bridge.MAX_FETCHED_BYTES
         ((topic),) = asked.topics
         ((part),) = topic.partitions
         assert (topic.topic, part.partition, part.fetch_offset) == ("t", 0, 5)
-        assert part.partition_max_bytes == bridges.MAX_FETCHED_BYTES
+        assert part.partition_max_bytes == version_bridge.MAX_FETCHED_BYTES
         assert rig.counters.requests_raised_total == 1
 
     run(test)
@@ -181,7 +181,7 @@ def test_requests_after_a_large_one_wait_for_it() -> None:
         rig = Bridge()
         wanted = {("t", n): (n, 100) for n in range(1000)}
         large = fetch_frame(2, 1, wanted)
-        assert len(large) > bridges.INLINE
+        assert len(large) > version_bridge.INLINE
         rig.send(large, other_frame(2), fetch_frame(2, 3, {("t", 0): (5, 1)}))
         assert rig.asked() == []
         await until(lambda: len(rig.asked()) == 3)
@@ -362,13 +362,13 @@ def test_an_answer_without_records_needs_no_thread() -> None:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return an event; conversions wait until it is set."""
-    go, real = threading.Event(), lowering.down_convert
+    go, real = threading.Event(), fetch_down_conversion.down_convert
 
     def waits(*args: Any, **options: Any) -> Any:
         assert go.wait(30)
         return real(*args, **options)
 
-    monkeypatch.setattr(lowering, "down_convert", waits)
+    monkeypatch.setattr(fetch_down_conversion, "down_convert", waits)
     return go
 
 
@@ -423,8 +423,8 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
 
 
 def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "SLICE_S", -1.0)  # each slice makes others wait
-    monkeypatch.setattr(lowering, "SLICE_BYTES", 1)
+    monkeypatch.setattr(fetch_down_conversion, "SLICE_S", -1.0)  # each slice makes others wait
+    monkeypatch.setattr(fetch_down_conversion, "SLICE_BYTES", 1)
 
     async def test() -> None:
         rig = Bridge()
@@ -452,7 +452,7 @@ def test_what_a_batch_takes_is_counted_while_it_is_converted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[int] = []
-    real = lowering.down_convert
+    real = fetch_down_conversion.down_convert
 
     def noted(*args: Any, on_held: Callable[[int], None], **options: Any) -> Any:
         def on_held_here(size: int) -> None:
@@ -461,7 +461,7 @@ def test_what_a_batch_takes_is_counted_while_it_is_converted(
 
         return real(*args, on_held=on_held_here, **options)
 
-    monkeypatch.setattr(lowering, "down_convert", noted)
+    monkeypatch.setattr(fetch_down_conversion, "down_convert", noted)
 
     async def test() -> None:
         rig = Bridge()
@@ -480,7 +480,7 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
         assert len(bomb) < 1000
         rig.fetch(2, 0)
         calls: list[tuple[bool, bool]] = []
-        real = lowering.down_convert
+        real = fetch_down_conversion.down_convert
 
         def noted(*args: Any, **options: Any) -> Any:
             made = None
@@ -491,7 +491,7 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
                 calls.append((conversion.heavy, made is None))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lowering, "down_convert", noted)
+            patch.setattr(fetch_down_conversion, "down_convert", noted)
             judging: Any = rig.proxy.validation
             put, judging.put = judging.put, lambda _: None
             rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
@@ -535,7 +535,11 @@ def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
         rig = Bridge()
         rig.proxy.validation.put = lambda _: None  # type: ignore[method-assign]
         rig.fetch(2, 0)
-        rig.reply(PartitionData(0, records=batch(records(1, value=bytes(lowering.HEAVY_BYTES)))))
+        rig.reply(
+            PartitionData(
+                0, records=batch(records(1, value=bytes(fetch_down_conversion.HEAVY_BYTES)))
+            )
+        )
         conversion: Any = rig.session.requests.converting
         assert conversion.work()[0] == "heavy"
         conversion.heavy = True
@@ -545,7 +549,7 @@ def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
 
 
 def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "MAX_CONVERTED_BYTES", 500)
+    monkeypatch.setattr(fetch_down_conversion, "MAX_CONVERTED_BYTES", 500)
 
     async def test() -> None:
         rig = Bridge()
@@ -718,7 +722,7 @@ def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureF
         bad[-1] ^= 1
         count, seen = 3 * MAX_FAULTS, []
         with caplog.at_level(logging.WARNING, "batchval.proxy"):
-            for turn in range(MAX_FAULTS // lowering.MAX_LINES + 2):
+            for turn in range(MAX_FAULTS // fetch_down_conversion.MAX_LINES + 2):
                 caplog.clear()
                 rig.send(fetch_frame(2, 7, {("t", n): (0, 1000) for n in range(count)}))
                 await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
@@ -729,9 +733,12 @@ def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureF
                 if turn == 0:
                     assert f"{count} batches of one answer" in caplog.messages[-1]
                     assert all(
-                        f"partition {n}, " in caplog.messages[n] for n in range(lowering.MAX_LINES)
+                        f"partition {n}, " in caplog.messages[n]
+                        for n in range(fetch_down_conversion.MAX_LINES)
                     )
-        assert seen == [lowering.MAX_LINES + 1] * (MAX_FAULTS // lowering.MAX_LINES) + [0, 0]
+        assert seen == [fetch_down_conversion.MAX_LINES + 1] * (
+            MAX_FAULTS // fetch_down_conversion.MAX_LINES
+        ) + [0, 0]
 
     run(test)
 

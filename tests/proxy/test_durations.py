@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from batchval.proxy.settings.options import RuntimeLimits
-from batchval.proxy.watch.durations import Traffic, histograms_of
+from batchval.proxy.watch.request_latency import Traffic, histograms_of
 from tests.proxy.test_fast_path import Side
 from tests.support.proxy import (
     ScriptedBroker,

@@ -21,14 +21,14 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.frames import SpareBlock
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.life.server import ListenerServer
-from batchval.proxy.produce.gate import INLINE_COMPRESSED
+from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.produce.produce_validator import INLINE_COMPRESSED
 from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import SessionState
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.watch.durations import Traffic, histograms_of
+from batchval.proxy.watch.request_latency import Traffic, histograms_of
 from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame, requests_of
 
 ZSTD, LZ4, GZIP = 4, 3, 1

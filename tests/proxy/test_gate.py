@@ -15,8 +15,8 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.life.server import ListenerServer
-from batchval.proxy.produce import gate as gate_module
+from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.produce import produce_validator as gate_module
 from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from tests.support.proxy import (
     BAD,

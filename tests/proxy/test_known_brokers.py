@@ -31,12 +31,12 @@ from batchval.proxy.cluster.listening_sockets import ListeningSockets
 from batchval.proxy.cluster.metadata_client import ClusterView, _BrokersRequest
 from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.life import file_limits
-from batchval.proxy.session.pending import Answer
+from batchval.proxy.session.pending_requests import Answer
 from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, check_size
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import ClusterNews, Learned
-from batchval.proxy.workers.following import FollowingDiscovery
+from batchval.proxy.workers.worker_discovery import FollowingDiscovery
 
 HOUR_S = 3600.0
 AT = ("127.0.0.1", 9092)

@@ -13,8 +13,8 @@ import pytest
 from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.produce import gate as gate_module
-from batchval.proxy.produce.gate import (
+from batchval.proxy.produce import produce_validator as gate_module
+from batchval.proxy.produce.produce_validator import (
     MAX_BYTES,
     MAX_SENDER_BYTES,
     MAX_SENDERS,

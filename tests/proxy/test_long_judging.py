@@ -21,8 +21,8 @@ from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView
-from batchval.proxy.produce import gate as gate_module
-from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
+from batchval.proxy.produce import produce_validator as gate_module
+from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES

@@ -58,7 +58,7 @@ def peers() -> set[str]:
 
 def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
     proxy = ROOT / "batchval/proxy"
-    modules = (*(proxy / "session").glob("*.py"), proxy / "life/server.py")
+    modules = (*(proxy / "session").glob("*.py"), proxy / "life/listener_server.py")
     found = {
         reason
         for path in modules

@@ -19,7 +19,7 @@ from batchval.core.batches.record_columns import record_columns
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.produce import record_stage
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.settings.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds

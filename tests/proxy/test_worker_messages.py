@@ -28,7 +28,7 @@ from batchval.proxy.workers.control_messages import (
     PortOf,
     Unauthenticated,
 )
-from batchval.proxy.workers.following import FollowingDiscovery, ParentQuestions, RemotePorts
+from batchval.proxy.workers.worker_discovery import FollowingDiscovery, ParentQuestions, RemotePorts
 
 
 def test_a_connection_is_passed_with_its_header(pairs: tuple[Pairs, Pairs]) -> None:

@@ -13,9 +13,9 @@ from batchval.proxy.settings.config import Metrics
 from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.clients import ClientKey, ClientTable, Served, Software
 from batchval.proxy.watch.metrics import BOUNDS_S, Family
-from batchval.proxy.watch.observed import OTHER, ObservedCounts, ObservedRow, RowKey
+from batchval.proxy.watch.observed_batches import OTHER, ObservedCounts, ObservedRow, RowKey
+from batchval.proxy.workers.metric_totals import SAMPLES_A_PIECE, Totals, packed, unpacked
 from batchval.proxy.workers.processes import Processes
-from batchval.proxy.workers.summing import SAMPLES_A_PIECE, Totals, packed, unpacked
 
 
 def counter(value: float, *labels: str) -> Family:

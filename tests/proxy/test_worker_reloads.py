@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from batchval.proxy.cluster.listeners import ListeningPort
-from batchval.proxy.life.prepared import NotPrepared
+from batchval.proxy.life.reload import NotPrepared
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from batchval.proxy.watch.metrics import Family
 from batchval.proxy.workers import worker as module
@@ -32,11 +32,11 @@ from batchval.proxy.workers.control_messages import (
     Reopen,
     WorkerConfiguration,
 )
-from batchval.proxy.workers.handle import Worker
+from batchval.proxy.workers.metric_totals import packed
 from batchval.proxy.workers.parent import ParentGate
-from batchval.proxy.workers.preparing import Outcome, Preparing
-from batchval.proxy.workers.summing import packed
 from batchval.proxy.workers.worker import WorkerGate, _serve, _Worker
+from batchval.proxy.workers.worker_process import Worker
+from batchval.proxy.workers.worker_reload import Outcome, Preparing
 from batchval.proxy.workers.worker_states import WorkerEvent
 from tests.support.network import until
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchval.proxy.settings.loading import ConfigError, settings_from
-from batchval.proxy.settings.shares import share_of, usable_cores, workers_of
+from batchval.proxy.settings.worker_limits import share_of, usable_cores, workers_of
 from batchval.proxy.workers.worker_states import TRANSITIONS, WorkerEvent, WorkerState
 
 S, E = WorkerState, WorkerEvent
@@ -55,7 +55,7 @@ def test_each_worker_has_its_part() -> None:
 
 
 def test_auto_is_a_worker_for_each_core_that_has_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.settings.shares.usable_cores", lambda: 16)
+    monkeypatch.setattr("batchval.proxy.settings.worker_limits.usable_cores", lambda: 16)
     assert workers_of(settings_from(GATE)) == 1
     assert workers_of(settings_from(GATE | {"workers": "auto"})) == 5  # 512 MiB, 100 MiB for each
     limits = {"max_bytes_held": 10_000 * MIB}

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import yaml
 
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.reloading import Reloader
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
 from batchval.proxy.settings.loading import drafted_file

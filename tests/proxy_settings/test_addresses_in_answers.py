@@ -10,8 +10,8 @@ import trustme
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from
 from batchval.proxy.tls.tls import certificate_warnings
 from tests.proxy_settings.test_command import ran

@@ -21,7 +21,7 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.health import HttpRequest
 from batchval.proxy.produce import policies
 from batchval.proxy.produce.policies import ClusterTopics

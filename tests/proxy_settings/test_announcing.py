@@ -11,7 +11,7 @@ import pytest
 
 from batchval.cli.proxy import _announce
 from batchval.proxy.settings.loading import settings_from
-from batchval.proxy.settings.values import Address
+from batchval.proxy.settings.setting_types import Address
 
 
 def broken_pipe() -> int:

@@ -14,7 +14,7 @@ import trustme
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.produce import CLAIMS_TAG
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support import batches
 from tests.support.proxy import (
@@ -178,7 +178,7 @@ async def test_a_sender_is_its_certificate_and_is_known_at_every_listener(
 
 
 async def test_the_age_of_what_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.life.assemble.LOOK_S", 0.05)
+    monkeypatch.setattr("batchval.proxy.life.gate.LOOK_S", 0.05)
 
     async def use(gate: Gate) -> None:
         waiting = asyncio.ensure_future(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.watch import audit_file
 from batchval.proxy.watch.audit_file import AuditFile

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_warnings
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.config import Log
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.watch import audit_file

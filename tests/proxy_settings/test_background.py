@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from batchval.proxy.kit.background import YIELD_S, OneAtATime, in_background
+from batchval.proxy.kit.background_threads import YIELD_S, OneAtATime, in_background
 from tests.support.network import until
 
 

@@ -185,7 +185,8 @@ def test_an_upstream_that_is_not(address: str, bootstrap: str) -> None:
 
 def test_an_address_of_an_interface_is_the_gate_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "batchval.proxy.settings.checks.is_local", lambda address: str(address) == "192.0.2.1"
+        "batchval.proxy.settings.setting_checks.is_local",
+        lambda address: str(address) == "192.0.2.1",
     )
     assert "192.0.2.1:9092 is the gate itself" in problem(
         **listener(address=":9092"), **upstream(bootstrap="192.0.2.1:9092")

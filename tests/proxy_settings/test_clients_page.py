@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.protocol.old_versions import PRODUCERS, Raised
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Counters

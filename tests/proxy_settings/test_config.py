@@ -14,7 +14,7 @@ from batchval.proxy.kit.topics import FirstMatch
 from batchval.proxy.produce.policies import TopicLookup
 from batchval.proxy.settings.config import Settings, TopicRule
 from batchval.proxy.settings.loading import ConfigError, load, settings_from, shown
-from batchval.proxy.settings.values import Address, Secret
+from batchval.proxy.settings.setting_types import Address, Secret
 from batchval.rules import EXTRAS, Rule
 
 MINIMAL_SETTINGS: dict[str, Any] = {

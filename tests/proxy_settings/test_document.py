@@ -17,7 +17,7 @@ from batchval.policy import ClaimsPolicy
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import load, overridden, shown
 from batchval.proxy.settings.options import Counters
-from batchval.proxy.settings.values import Address
+from batchval.proxy.settings.setting_types import Address
 from tools import site_metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "settings.md").read_text(

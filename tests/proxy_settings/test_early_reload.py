@@ -14,7 +14,7 @@ import yaml
 from batchval.cli import proxy
 from batchval.cli.proxy import EarlyReload
 from batchval.proxy.life import lifecycle
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from tests.support.proxy import ScriptedBroker, eventually
 
 

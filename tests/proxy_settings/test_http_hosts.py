@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.health import HealthServer, HttpRequest, host_of, is_allowed, refusal_of
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support.health import started

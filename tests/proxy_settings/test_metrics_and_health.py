@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.health import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, HealthServer
 from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Counters, Refusal

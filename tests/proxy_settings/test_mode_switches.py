@@ -17,7 +17,7 @@ import trustme
 import yaml
 
 from batchval.cli.proxy import check_files, draft_of
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.reloading import Reloader
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
 from batchval.proxy.settings.config import Settings

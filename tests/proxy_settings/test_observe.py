@@ -16,7 +16,7 @@ import pytest
 from batchval.errors import BatchvalError
 from batchval.proxy.cluster.state_file import replace_file
 from batchval.proxy.settings.options import ANONYMOUS, ObserveGlobs
-from batchval.proxy.watch.observed import (
+from batchval.proxy.watch.observed_batches import (
     _MAX_FILE_BYTES,
     INVALID,
     NAME,

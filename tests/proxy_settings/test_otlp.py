@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.config import Otlp
 from batchval.proxy.settings.loading import ConfigError, drafted, settings_from, shown
-from batchval.proxy.watch.durations import BOUNDS_S
 from batchval.proxy.watch.otlp_export import OtlpExport
+from batchval.proxy.watch.request_latency import BOUNDS_S
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.network import closed_port, until
 from tests.support.proxy import ScriptedBroker, other_frame

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError, drafted, settings_from
 from tests.support.proxy import BAD, ScriptedBroker, codes, eventually, produce_frame

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.produce.policies import UNBOUNDED
 from batchval.proxy.produce.record_parts import RecordParts
 from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from, shown

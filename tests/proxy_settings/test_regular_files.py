@@ -13,7 +13,7 @@ from batchval import named_files
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.life.settings_file import SettingsFile, digests_of
 from batchval.proxy.settings.loading import ConfigError, settings_from
-from batchval.proxy.settings.values import MAX_SECRET_BYTES, Secret
+from batchval.proxy.settings.setting_types import MAX_SECRET_BYTES, Secret
 
 IRREGULAR: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.prepared import NotPrepared
+from batchval.proxy.life.reload import NotPrepared
 from batchval.proxy.life.reloading import Reloader
 from batchval.proxy.life.settings_file import UNREADABLE, SettingsFile
 from tests.proxy_settings.reloaded import ReloadedGate

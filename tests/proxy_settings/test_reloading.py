@@ -117,7 +117,7 @@ def sessions(one: ReloadedGate) -> list[Any]:
 
 
 async def test_many_sessions_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.life.server.RENEWED_A_TURN", 3)
+    monkeypatch.setattr("batchval.proxy.life.listener_server.RENEWED_A_TURN", 3)
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:
             clients = [

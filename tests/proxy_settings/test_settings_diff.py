@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.life.prepared import (
+from batchval.proxy.life.reload import (
     EFFECTS,
     Effect,
     changes,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.watch.observed import NAME, read_observed
+from batchval.proxy.watch.observed_batches import NAME, read_observed
 from tests.support.gate_command import LOOPBACK, GateCommand
 from tests.support.ports import free_ports
 from tests.support.proxy import (

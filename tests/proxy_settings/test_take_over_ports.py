@@ -13,7 +13,7 @@ import pytest
 from batchval.proxy.cluster.listening_sockets import ListeningSockets, Port
 from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.life import succession
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import settings_from

@@ -12,7 +12,7 @@ import trustme
 
 from batchval.proxy.settings.config import ListenerTls, UpstreamTls
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.values import Secret
+from batchval.proxy.settings.setting_types import Secret
 from batchval.proxy.tls.tls import subject_of, upstream_context
 from tests.support.secured import Context, SecuredServer, read_again
 

@@ -50,7 +50,7 @@ from batchval.proxy.produce.policies import (
 )
 from batchval.proxy.settings.config import TopicRule, Upstream
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.values import Address, Secret
+from batchval.proxy.settings.setting_types import Address, Secret
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
 from tests.support.network import closed_port, until

@@ -6,8 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.proxy.settings.options import Counters
-from batchval.proxy.watch.durations import BOUNDS_S, Traffic, clock_ns, histograms_of
 from batchval.proxy.watch.metrics import GateMetrics
+from batchval.proxy.watch.request_latency import BOUNDS_S, Traffic, clock_ns, histograms_of
 from batchval.proxy.watch.traffic import TrafficTable
 from tests.support.proxy import requests_of
 

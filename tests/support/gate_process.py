@@ -155,7 +155,7 @@ async def serve(settings: dict[str, Any]) -> None:
 
     from batchval.policy import ClaimsPolicy, TopicPolicy
     from batchval.protocol.frames import poison_released
-    from batchval.proxy.life.server import ListenerServer
+    from batchval.proxy.life.listener_server import ListenerServer
     from batchval.proxy.settings.options import ProxyOptions, RuntimeLimits, TopicPolicies
 
     upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]

@@ -19,7 +19,7 @@ import uvloop
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
-from batchval.proxy.life.server import ListenerServer
+from batchval.proxy.life.listener_server import ListenerServer
 from batchval.proxy.settings.options import (
     Counters,
     ProxyOptions,

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from batchval.proxy.kit.background import spawned
+from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.open_files import SpareFiles
 
 __all__ = [

@@ -32,7 +32,7 @@ from batchval.proxy.life.control import NOT_A_SOCKET
 from batchval.proxy.produce.policies import log_in
 from batchval.proxy.settings.config import ListenerTls, Otlp, Settings, Upstream, UpstreamTls
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.values import STAND_IN, Address, Secret
+from batchval.proxy.settings.setting_types import STAND_IN, Address, Secret
 from batchval.proxy.tls.tls import listener_context, upstream_context
 from batchval.proxy.watch.audit_file import numbered, rotated_path
 from batchval.yaml_settings.faults import Fault, Loc

@@ -39,7 +39,7 @@ from typing import Final, NamedTuple, cast
 
 from batchval.proxy.cluster.listening_sockets import Acceptor
 from batchval.proxy.kit.open_files import SpareFiles
-from batchval.proxy.settings.values import Address
+from batchval.proxy.settings.setting_types import Address
 from batchval.proxy.watch.clients import Asked, asked_for
 from batchval.proxy.watch.metrics import CONTENT_TYPE
 from batchval.report.units import printable

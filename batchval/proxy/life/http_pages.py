@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from batchval.optional import MissingExtraError
-from batchval.proxy.life.parts import named
+from batchval.proxy.life.configured_parts import named
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.watch.audit_log import lines_left_out
@@ -16,7 +16,7 @@ from batchval.proxy.watch.clients import Asked, page_of
 from batchval.proxy.watch.metrics import Family, of_clients, single
 
 if TYPE_CHECKING:
-    from batchval.proxy.life.assemble import Gate
+    from batchval.proxy.life.gate import Gate
     from batchval.proxy.watch.otlp_export import OtlpExport
 
 __all__ = ["Ages", "Pages"]

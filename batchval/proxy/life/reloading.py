@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Literal, Protocol
 
-from batchval.proxy.kit.background import OneAtATime, in_background
-from batchval.proxy.life.prepared import NotPrepared, Step, changes
+from batchval.proxy.kit.background_threads import OneAtATime, in_background
+from batchval.proxy.life.reload import NotPrepared, Step, changes
 from batchval.proxy.life.settings_file import (
     UNREADABLE,
     Checked,

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from batchval.named_files import read
 from batchval.proxy.life.file_checks import file_faults
-from batchval.proxy.life.prepared import changes_only_mode, restart_faults
+from batchval.proxy.life.reload import changes_only_mode, restart_faults
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import (
     MAX_FILE_BYTES,
@@ -27,7 +27,7 @@ from batchval.proxy.settings.loading import (
     drafted_bytes,
     keys_of,
 )
-from batchval.proxy.settings.values import Secret
+from batchval.proxy.settings.setting_types import Secret
 from batchval.yaml_settings.faults import Fault, Loc, path_of
 
 __all__ = ["UNREADABLE", "Checked", "FileDigests", "SettingsFile", "digest_of", "digests_of"]

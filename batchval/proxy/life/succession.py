@@ -13,7 +13,7 @@ from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.handover_messages import HandOverError
 
 if TYPE_CHECKING:
-    from batchval.proxy.life.assemble import Gate
+    from batchval.proxy.life.gate import Gate
 
 __all__ = ["Succession"]
 

@@ -42,7 +42,7 @@ from batchval.proxy.cluster.metadata_client import (
 from batchval.proxy.kit.topics import FirstMatch, is_topic_name
 from batchval.proxy.settings.config import TopicRule, Upstream
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.values import Address
+from batchval.proxy.settings.setting_types import Address
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

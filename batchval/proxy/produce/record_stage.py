@@ -27,7 +27,7 @@ from batchval.schema_registry import Asker, RegistryBusyError
 
 if TYPE_CHECKING:
     from batchval.protocol.walkers.produce import ProduceRequestView
-    from batchval.proxy.produce.gate import ProduceValidator
+    from batchval.proxy.produce.produce_validator import ProduceValidator
 
 __all__ = ["CUSTOM_RULE", "CUSTOM_RULE_SUSPENDED", "REGISTRY_UNAVAILABLE", "RecordStage"]
 

@@ -26,7 +26,7 @@ from typing import ClassVar, Final, Protocol
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.kit.rule_budget import MAX_SENDER_LENGTH, STUCK_S
 from batchval.proxy.produce.fair_queue import FairJob, FairQueue, QueuedSession, charge
-from batchval.proxy.produce.gate import RequestVerdict
+from batchval.proxy.produce.produce_validator import RequestVerdict
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.senders import READ_BYTES, RULE_S, SenderTable, Share
 

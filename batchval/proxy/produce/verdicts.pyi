@@ -3,7 +3,7 @@ from typing import Any, Final, final
 
 from batchval.core.batches.validator import LogValidator
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.produce.gate import KnownRefusals
+from batchval.proxy.produce.produce_validator import KnownRefusals
 
 VALIDATED: Final[int]
 LEFT: Final[int]

@@ -4,7 +4,7 @@
     scan      what fails the whole request
     decide    what to do with claims, and the partitions that claims alone let in
     validate     one partition after the other, as far as the caller allows; a batch whose refusal
-                 is known is not read (batchval.proxy.produce.gate)
+                 is known is not read (batchval.proxy.produce.produce_validator)
     reopen, refuse   by what only Python code knows: registries, custom rules
     then      counts, refusals, the texts of a partition
 

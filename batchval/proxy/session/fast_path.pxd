@@ -6,7 +6,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from batchval.core.gate cimport Accepted, LogValidator
 from batchval.ledger.sender_trust cimport SenderTrust
 from batchval.protocol.walkers.tables cimport Tables
-from batchval.proxy.watch.durations cimport API_KEYS, MeasuredRequest, Traffic, UnderWay
+from batchval.proxy.watch.request_latency cimport API_KEYS, MeasuredRequest, Traffic, UnderWay
 
 cdef enum:
     PATHS = 5    # of ValidationResult.path

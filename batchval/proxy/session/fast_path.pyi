@@ -2,7 +2,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, final
 
-from batchval.proxy.watch.durations import Traffic
+from batchval.proxy.watch.request_latency import Traffic
 
 @final
 class Routes:

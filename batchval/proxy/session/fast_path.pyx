@@ -37,7 +37,7 @@ from batchval.protocol.walkers.produce cimport CLAIMS_FIELD, claims_field, walk_
 from batchval.protocol.walkers.splice cimport Splicer, splicer
 from batchval.protocol.walkers.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.walkers.tags cimport TaggedField, find_tag
-from batchval.proxy.watch.durations cimport MeasuredRequest, Traffic, UnderWay, now_ns
+from batchval.proxy.watch.request_latency cimport MeasuredRequest, Traffic, UnderWay, now_ns
 from batchval.proxy.produce.verdicts cimport MAX_TOPIC_LENGTH, announced_work, carrying, tag_of
 from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,

@@ -37,9 +37,16 @@ from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.walkers.addresses import may_hold_addresses, rewrite_addresses
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower, merge
-from batchval.proxy.produce.gate import RequestVerdict
-from batchval.proxy.session import bridges
-from batchval.proxy.session.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms
+from batchval.proxy.produce.produce_validator import RequestVerdict
+from batchval.proxy.session import version_bridge
+from batchval.proxy.session.pending_requests import (
+    Answer,
+    Item,
+    Queue,
+    Respond,
+    facts_of,
+    throttle_ms,
+)
 from batchval.proxy.session.sasl_exchange import TOKENS, UNSUPPORTED_SASL_MECHANISM
 
 __all__ = [
@@ -85,7 +92,7 @@ def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Hand
     ``raised``  the old versions of this API that are raised
     """
     if raised is not None and version < raised.first_kept:
-        return bridges.take
+        return version_bridge.take
     handler = _HANDLERS.get(key)
     if handler is not None:
         return handler

@@ -14,7 +14,7 @@ from batchval.protocol.old_versions import Raised
 from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.session.connection_log import Connection, ConnectionLog
 from batchval.proxy.session.connections import UNKNOWN
-from batchval.proxy.session.denying import DenyList
+from batchval.proxy.session.deny_list import DenyList
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange

@@ -39,7 +39,7 @@ from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
 from batchval.proxy.session import handlers
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.handlers import is_passed_on, is_rewritten
-from batchval.proxy.session.pending import Answer, Item, Lowering, Queue, facts_of
+from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Queue, facts_of
 from batchval.proxy.settings.options import Counters
 
 __all__ = ["SEND_S", "AnswerFault", "AnswerStream", "Requests", "check_size", "stream_of"]

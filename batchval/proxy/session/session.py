@@ -32,7 +32,7 @@ from batchval.protocol.old_versions import Raised
 from batchval.proxy.cluster.listeners import Listeners, ListeningPort, UnknownBrokerError
 from batchval.proxy.kit.end_reasons import CLIENT
 from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session import handlers
 from batchval.proxy.session.budget import TURN_S, Budget
 from batchval.proxy.session.connection_log import ApiKeyAndVersion, ConnectionLog, upgrade_advice
@@ -51,19 +51,19 @@ from batchval.proxy.session.connections import (
     ClientConnection,
     Connections,
 )
-from batchval.proxy.session.denying import refuse_denied
+from batchval.proxy.session.deny_list import refuse_denied
 from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.session.identity import Identity, Knowing
 from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.old_fetches import OldFetches
-from batchval.proxy.session.pending import Answer, Item, Lowering, Surroundings, facts_of
+from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Surroundings, facts_of
 from batchval.proxy.session.requests import AnswerFault, Requests
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import SessionEvent, SessionState
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, RuntimeLimits
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.watch.clients import ClientTable, SeenClient
-from batchval.proxy.watch.durations import Traffic, clock_ns
+from batchval.proxy.watch.request_latency import Traffic, clock_ns
 from batchval.proxy.watch.senders import SenderTable, Share
 
 __all__ = ["Owner", "Session"]

@@ -45,7 +45,7 @@ from batchval.proxy.settings.record_settings import (
     RecordRulesRule,
     SchemaRegistry,
 )
-from batchval.proxy.settings.values import (
+from batchval.proxy.settings.setting_types import (
     MAX_WORKERS,
     Address,
     AddressField,

@@ -18,9 +18,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TOPIC_KEYS, ClaimsPolicy
-from batchval.proxy.settings.checks import faults_of
 from batchval.proxy.settings.config import Settings, TopicRule
-from batchval.proxy.settings.values import STAND_IN, STAND_IN_WORD, Address, Secret
+from batchval.proxy.settings.setting_checks import faults_of
+from batchval.proxy.settings.setting_types import STAND_IN, STAND_IN_WORD, Address, Secret
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of
 from batchval.yaml_settings.wording import fault_of, field_name, keys_of, model_at
 from batchval.yaml_settings.yaml_values import (

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from batchval.errors import BatchvalError
-from batchval.proxy.settings.values import PathField, SecretField, check_url
+from batchval.proxy.settings.setting_types import PathField, SecretField, check_url
 from batchval.record_rules import RecordRules, SchemaIds
 from batchval.yaml_settings.wording import STRICT
 

@@ -27,7 +27,7 @@ from batchval.network.security import reason_of
 from batchval.proxy.settings.config import Listener, ListenerTls, Settings, UpstreamTls
 from batchval.proxy.settings.host_patterns import NODE, HostPattern
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.values import Secret
+from batchval.proxy.settings.setting_types import Secret
 from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = [

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from batchval.ledger import ClaimsLedger
-from batchval.proxy.kit.background import in_background
+from batchval.proxy.kit.background_threads import in_background
 from batchval.proxy.settings.config import Log
 from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.audit_log import event_of, facts_of, short

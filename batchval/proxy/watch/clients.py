@@ -32,7 +32,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.settings.options import Facts
-from batchval.proxy.watch.observed import (
+from batchval.proxy.watch.observed_batches import (
     MAX_ADDRESS_LENGTH,
     MAX_CLIENT_ID_LENGTH,
     MAX_PRINCIPAL_LENGTH,

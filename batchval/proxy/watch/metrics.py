@@ -34,8 +34,8 @@ from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.proxy.kit.topics import is_topic_name
 from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.clients import ClientTable, api_name
-from batchval.proxy.watch.durations import BOUNDS_S
-from batchval.proxy.watch.observed import OTHER
+from batchval.proxy.watch.observed_batches import OTHER
+from batchval.proxy.watch.request_latency import BOUNDS_S
 
 __all__ = [
     "BOUNDS_S",

@@ -42,8 +42,8 @@ from opentelemetry.sdk.resources import Resource  # noqa: E402
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: E402
 
 from batchval.proxy.settings.config import Otlp  # noqa: E402
-from batchval.proxy.watch.durations import BOUNDS_S  # noqa: E402
 from batchval.proxy.watch.metrics import PREFIX, Family  # noqa: E402
+from batchval.proxy.watch.request_latency import BOUNDS_S  # noqa: E402
 
 __all__ = ["OtlpExport"]
 

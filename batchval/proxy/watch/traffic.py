@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from batchval.proxy.watch.clients import api_name, pair_of
-from batchval.proxy.watch.durations import Traffic, histograms_of
 from batchval.proxy.watch.metrics import Family
-from batchval.proxy.watch.observed import OTHER
+from batchval.proxy.watch.observed_batches import OTHER
+from batchval.proxy.watch.request_latency import Traffic, histograms_of
 
 __all__ = ["BOOTSTRAP", "TrafficTable"]
 

@@ -18,7 +18,7 @@ from batchval.proxy.cluster.listening_sockets import SocketKey
 from batchval.proxy.cluster.metadata_client import BrokerAddress
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.watch.clients import ClientKey, Served
-from batchval.proxy.watch.observed import ObservedRow, RowKey
+from batchval.proxy.watch.observed_batches import ObservedRow, RowKey
 
 __all__ = [
     "AddressFailed",

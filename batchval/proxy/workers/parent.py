@@ -16,17 +16,17 @@ from typing import Final
 
 from batchval.protocol.errors import TooManyBrokersError
 from batchval.proxy.kit.open_files import raise_limit, too_few
-from batchval.proxy.life.assemble import Gate
 from batchval.proxy.life.file_limits import log_fewer, reserve_of
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.http_pages import Pages
-from batchval.proxy.life.prepared import Step
-from batchval.proxy.life.server import ListenerServer
-from batchval.proxy.settings.checks import share_faults
+from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.life.reload import Step
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
-from batchval.proxy.settings.shares import share_of, workers_of
+from batchval.proxy.settings.setting_checks import share_faults
+from batchval.proxy.settings.worker_limits import share_of, workers_of
 from batchval.proxy.watch.clients import Asked
 from batchval.proxy.watch.metrics import Family
 from batchval.proxy.workers.control_messages import (
@@ -45,11 +45,11 @@ from batchval.proxy.workers.control_messages import (
     Unauthenticated,
     WorkerConfiguration,
 )
-from batchval.proxy.workers.passing import ParentListenerServer
+from batchval.proxy.workers.metric_totals import Totals
+from batchval.proxy.workers.parent_listener import ParentListenerServer
 from batchval.proxy.workers.pool import WorkerPool
-from batchval.proxy.workers.preparing import PreparedWorkers, prepared_by
 from batchval.proxy.workers.processes import Processes
-from batchval.proxy.workers.summing import Totals
+from batchval.proxy.workers.worker_reload import PreparedWorkers, prepared_by
 from batchval.yaml_settings.faults import Source, lines_of
 
 __all__ = ["ParentGate", "gate_of"]

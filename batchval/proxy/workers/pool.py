@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from batchval.proxy.cluster.listening_sockets import Acceptor
-from batchval.proxy.kit.background import spawned
+from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.watch.metrics import Family, single
 from batchval.proxy.workers.control_messages import (
@@ -27,7 +27,7 @@ from batchval.proxy.workers.control_messages import (
     Ready,
     WorkerConfiguration,
 )
-from batchval.proxy.workers.handle import Worker
+from batchval.proxy.workers.worker_process import Worker
 from batchval.proxy.workers.worker_states import WorkerEvent, WorkerState
 from batchval.report.units import plural
 

@@ -21,12 +21,12 @@ from typing import Any, Final
 
 from batchval.network.loops import loop_factory
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
-from batchval.proxy.kit.background import spawned
+from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
-from batchval.proxy.life.assemble import Gate
+from batchval.proxy.life.configured_parts import ConfiguredParts as GateParts
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.lifecycle import calm_collector, switch_soon
-from batchval.proxy.life.parts import ConfiguredParts as GateParts
-from batchval.proxy.life.server import ListenerServer, Shared
+from batchval.proxy.life.listener_server import ListenerServer, Shared
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
@@ -38,7 +38,6 @@ from batchval.proxy.watch.clients import (
     ClientTable,
     Served,
 )
-from batchval.proxy.workers.adopting import WorkerListenerServer
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
 from batchval.proxy.workers.control_messages import (
     AnswerMessage,
@@ -57,10 +56,11 @@ from batchval.proxy.workers.control_messages import (
     Seen,
     WorkerConfiguration,
 )
-from batchval.proxy.workers.following import FollowingDiscovery, ParentQuestions, RemotePorts
-from batchval.proxy.workers.preparing import Preparing
-from batchval.proxy.workers.summing import packed
+from batchval.proxy.workers.metric_totals import packed
 from batchval.proxy.workers.watchdog import Watchdog
+from batchval.proxy.workers.worker_discovery import FollowingDiscovery, ParentQuestions, RemotePorts
+from batchval.proxy.workers.worker_listener import WorkerListenerServer
+from batchval.proxy.workers.worker_reload import Preparing
 
 __all__ = ["ReportedClients", "WorkerGate", "main"]
 

@@ -24,8 +24,8 @@ from batchval.proxy.settings.record_settings import (
     RecordRulesRule,
     SchemaIdRule,
 )
-from batchval.proxy.settings.shares import workers_of
-from batchval.proxy.settings.values import STAND_IN, Address
+from batchval.proxy.settings.setting_types import STAND_IN, Address
+from batchval.proxy.settings.worker_limits import workers_of
 from batchval.record_rules import RecordRules
 from batchval.rules import EXTRAS
 from batchval.yaml_settings.faults import Fault, Loc, name_faults

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from batchval.proxy.kit.background import spawned
-from batchval.proxy.life.server import ListenerServer, Shared
+from batchval.proxy.kit.background_threads import spawned
+from batchval.proxy.life.listener_server import ListenerServer, Shared
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.options import ProxyOptions
 

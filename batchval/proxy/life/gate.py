@@ -24,26 +24,26 @@ from batchval.proxy.cluster.endpoints import problem_of
 from batchval.proxy.cluster.listening_sockets import ListeningSockets
 from batchval.proxy.cluster.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.cluster.state_file import StateFile
-from batchval.proxy.kit.background import in_background
+from batchval.proxy.kit.background_threads import in_background
+from batchval.proxy.life.configured_parts import ConfiguredParts, options_for
 from batchval.proxy.life.file_limits import connections_of, most_ports
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.life.http_pages import Pages
-from batchval.proxy.life.parts import ConfiguredParts, options_for
-from batchval.proxy.life.prepared import Prepared, Step
-from batchval.proxy.life.server import ListenerServer, Shared
+from batchval.proxy.life.listener_server import ListenerServer, Shared
+from batchval.proxy.life.reload import Prepared, Step
 from batchval.proxy.life.succession import Succession
-from batchval.proxy.produce.gate import ProduceValidator
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.quarantine import QuarantineWriter
 from batchval.proxy.session.connection_log import ConnectionLog
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal
-from batchval.proxy.settings.values import Address
+from batchval.proxy.settings.setting_types import Address
 from batchval.proxy.watch.audit_file import AuditFile, FalseClaims
 from batchval.proxy.watch.audit_log import RefusalLog
 from batchval.proxy.watch.metrics import GateMetrics
-from batchval.proxy.watch.observed import ObservedCounts, ObservedFile
+from batchval.proxy.watch.observed_batches import ObservedCounts, ObservedFile
 from batchval.proxy.watch.senders import SenderTable
 
 if TYPE_CHECKING:

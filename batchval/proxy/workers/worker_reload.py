@@ -16,8 +16,8 @@ import logging
 import pickle
 from typing import Final, NamedTuple
 
-from batchval.proxy.life.assemble import Gate
-from batchval.proxy.life.prepared import NotPrepared, Step
+from batchval.proxy.life.gate import Gate
+from batchval.proxy.life.reload import NotPrepared, Step
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.workers.control_messages import Apply

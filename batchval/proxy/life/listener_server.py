@@ -32,23 +32,23 @@ from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.cluster.listeners import Listeners, ListeningPort
 from batchval.proxy.cluster.listening_sockets import Acceptor, ListeningSockets, Ports
 from batchval.proxy.cluster.metadata_client import resolved
-from batchval.proxy.kit.background import spawned
+from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.topics import KnownTopics
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.validation_queue import ValidationQueue
-from batchval.proxy.session.bridges import raised_by
 from batchval.proxy.session.budget import Budget
 from batchval.proxy.session.connection_log import ConnectionLog
 from batchval.proxy.session.connections import BrokerConnection
-from batchval.proxy.session.denying import DenyList
+from batchval.proxy.session.deny_list import DenyList
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.lifetime import AgeLimit
 from batchval.proxy.session.session import Session
+from batchval.proxy.session.version_bridge import raised_by
 from batchval.proxy.settings.options import Counters, DenyRule, ProxyOptions
 from batchval.proxy.tls.handshakes import Handshakes
 from batchval.proxy.tls.sni import node_asked_for
 from batchval.proxy.watch.clients import ClientTable
-from batchval.proxy.watch.durations import Traffic
+from batchval.proxy.watch.request_latency import Traffic
 from batchval.proxy.watch.senders import SenderTable
 from batchval.proxy.watch.traffic import TrafficTable
 

@@ -19,7 +19,7 @@ from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView
 from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.kit.topics import KnownTopics
-from batchval.proxy.produce.gate import ProduceValidator, RequestVerdict
+from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.validation_queue import OneSlice, ValidationQueue
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.old_fetches import OldFetches

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.cluster.listening_sockets import Acceptor
-from batchval.proxy.life.server import ListenerServer, Shared
+from batchval.proxy.life.listener_server import ListenerServer, Shared
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import PassedHeader
 from batchval.proxy.workers.pool import Accepted, WorkerPool

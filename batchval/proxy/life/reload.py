@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pydantic import BaseModel
 
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.life.parts import ConfiguredParts, named
-from batchval.proxy.produce.gate import ProduceValidator
+from batchval.proxy.life.configured_parts import ConfiguredParts, named
+from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError, keys_of
-from batchval.proxy.settings.values import Address, Secret
+from batchval.proxy.settings.setting_types import Address, Secret
 from batchval.proxy.watch import audit_log
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of, path_of
 
 if TYPE_CHECKING:
-    from batchval.proxy.life.assemble import Gate
+    from batchval.proxy.life.gate import Gate
 
 __all__ = [
     "EFFECTS",

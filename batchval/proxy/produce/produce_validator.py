@@ -50,7 +50,7 @@ from batchval.proxy.kit.topics import MAX_TOPIC_LENGTH
 from batchval.proxy.produce.record_stage import RecordStage
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, KnownRefusal, Verdicts
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
-from batchval.proxy.watch.observed import ObserveRules
+from batchval.proxy.watch.observed_batches import ObserveRules
 from batchval.proxy.watch.senders import NOBODY, READ_BYTES, Sender, Share
 from batchval.rules import EXTRAS, Rule
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
