@@ -32,7 +32,7 @@ SPARK_BENCH ?= --gib 16 --write
 PIPELINING_BENCH ?= --write
 # options of pytest, for example --benchmark-histogram=build/bench/quick
 BENCH_QUICK ?=
-# options of tests/chain/kills.py; old Java producers: --old-client --records 1000000 --kills 50
+# options of tests/system/chain/kills.py; old Java producers: --old-client --records 1000000 --kills 50
 KILLS ?= --records 1000000 --kills 100
 # options of tools/rehearsal
 REHEARSAL ?=
@@ -93,7 +93,7 @@ test-full: build  ## runs all tests
 	$(call stages)
 
 check: lint  ## runs lint, and the tests that read the sources: stubs, public names, imports, documents
-	$(PY) -m pytest -q tests/contract
+	$(PY) -m pytest -q tests/repo/contract
 
 lint: build  ## runs ruff, cython-lint, mypy (strict), the import contract, and the check of columns
 	$(VENV)/bin/ruff check .
@@ -108,13 +108,13 @@ coverage: build  ## measures the line coverage of the core's .pyx files into doc
 	$(PY) tools/coverage.py --floor 90 --page
 
 hostile: build  ## runs every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
-	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
+	$(PY) tests/evidence/hostile/fuzz.py --seconds 60 --everything
 
 hostile-long: build  ## runs the same targets for HOURS (6) CPU hours in all, into docs/reports/hostile-runs
-	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --report
+	$(PY) tests/evidence/hostile/fuzz.py --cpu-hours $(HOURS) --report
 
 kills: build  ## sends 10^6 records through 100 kills of gate and broker (Java, Maven; KILLS='--records N --kills N')
-	$(PY) -m tests.chain.kills $(KILLS)
+	$(PY) -m tests.system.chain.kills $(KILLS)
 
 # No bench writes README.md: bench-pages does.
 bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
@@ -151,9 +151,9 @@ bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) -m bench compare
 
 conformance: build  ## compares the verdicts on new cases with Apache Kafka's (Java, Maven): make conformance SEED=7
-	$(PY) tests/conformance/fresh.py --seed $(SEED)
+	$(PY) tests/evidence/conformance/fresh.py --seed $(SEED)
 
-dist: build  ## builds sdist and wheel, and tries them as a user does: each extra alone, no compiler, tests/core (DIST=--keep)
+dist: build  ## builds sdist and wheel, and tries them as a user does: each extra alone, no compiler, tests/unit/core (DIST=--keep)
 	$(PY) -m tools.dist $(DIST)
 
 wheels: $(RELEASE)/.packages  ## builds and tries the wheels for Linux into dist/wheels by cibuildwheel (Docker or Podman; WHEELS=--help)

@@ -2,8 +2,8 @@
 
 ``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes
 its defaults, and docs/reference/rules.md is generated from it. Each version is held to the classes
-of its own release on Maven Central (tests/conformance/oracle). Kafka 2.8 or 3.6 would be one more
-row.
+of its own release on Maven Central (tests/evidence/conformance/oracle). Kafka 2.8 or 3.6 would be
+one more row.
 """
 
 from __future__ import annotations

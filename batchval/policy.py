@@ -69,7 +69,7 @@ _RANGES: Final[dict[str, tuple[int, int, int | None]]] = {
 OLDER_TIMESTAMP_KEY: Final = "message.timestamp.difference.max.ms"
 
 #: Every topic configuration key of Kafka 4.4.0: LogConfig.configNames().
-#: tests/conformance/test_topic_keys.py compares this with what Kafka answers.
+#: tests/evidence/conformance/test_topic_keys.py compares this with what Kafka answers.
 KAFKA_TOPIC_KEYS: Final = frozenset(
     {
         "cleanup.policy",

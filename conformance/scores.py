@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from batchval.cli.runner import OUTCOMES, RuleScore, Runner, Score, read, run
-from tests.interop.kafka_java import find_java
 from tests.support.fetching import maven
 from tests.support.go import built
+from tests.system.interop.kafka_java import find_java
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNNERS = ROOT / "conformance" / "runners"

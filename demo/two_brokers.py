@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker, find_java, java_version
+from tests.system.interop.kafka_broker import KAFKA_VERSION, KafkaBroker, find_java, java_version
 
 ROOT = Path(__file__).resolve().parents[1]
 CODECS = ("gzip", "snappy", "lz4", "zstd")

@@ -40,31 +40,31 @@ NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI
 
 #: Folders whose files share what is dear to start (a broker): one process runs all of them.
 TOGETHER = (
-    "tests/chain/",
-    "tests/auth/",
-    "tests/perf/",
-    "tests/fetch/",
-    "tests/producer/",
-    "tests/spark/",
+    "tests/system/chain/",
+    "tests/system/auth/",
+    "tests/unit/perf/",
+    "tests/unit/fetch/",
+    "tests/unit/producer/",
+    "tests/system/spark/",
 )
 #: These take long, so they begin early: no process is to be left alone with one of them at the end.
 LONG = (
-    "tests/proxy/test_real_cluster.py",
-    "tests/chain/",
-    "tests/auth/",
-    "tests/spark/",
-    "tests/fetch/",
-    "tests/perf/",
-    "tests/conformance/",
-    "tests/broker_agent/",
-    "tests/interop/",
-    "tests/producer/",
-    "tests/network/test_brokers.py",
-    "tests/bench_smoke/",
-    "tests/proxy/",
-    "tests/proxy_settings/",
-    "tests/hostile/",
-    "tests/contract/",
+    "tests/unit/proxy/test_real_cluster.py",
+    "tests/system/chain/",
+    "tests/system/auth/",
+    "tests/system/spark/",
+    "tests/unit/fetch/",
+    "tests/unit/perf/",
+    "tests/evidence/conformance/",
+    "tests/system/broker_agent/",
+    "tests/system/interop/",
+    "tests/unit/producer/",
+    "tests/unit/network/test_brokers.py",
+    "tests/repo/bench_smoke/",
+    "tests/unit/proxy/",
+    "tests/unit/proxy_settings/",
+    "tests/evidence/hostile/",
+    "tests/repo/contract/",
 )
 
 
@@ -83,7 +83,7 @@ def kafka() -> Any:
 
     A build that fails is an error, not a skip.
     """
-    from tests.conformance import oracle
+    from tests.evidence.conformance import oracle
 
     try:
         oracle.java(answers=True)
@@ -132,11 +132,13 @@ def pytest_collection(session: pytest.Session) -> None:
         return
     worker = int(config.workerinput["workerid"].removeprefix("gw"))
     tests = config.rootpath / "tests"
-    files = sorted(tests.glob("*/test_*.py"), key=lambda file: (-file.stat().st_size, file))
+    files = sorted(tests.glob("*/*/test_*.py"), key=lambda file: (-file.stat().st_size, file))
     for file in files[worker :: config.workerinput["workercount"]]:
         # what fails here fails again when the module is collected, and is reported there
         with contextlib.suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(f"tests.{file.parent.name}.{file.stem}")
+            importlib.import_module(
+                f"tests.{file.parent.parent.name}.{file.parent.name}.{file.stem}"
+            )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -28,7 +28,12 @@ sys.path.insert(0, str(ROOT))
 from bench.pages import reports  # noqa: E402
 
 CORE = "batchval/core"
-TESTS = ["tests/core", "tests/compression", "tests/conformance/test_golden.py", "tests/segment"]
+TESTS = [
+    "tests/unit/core",
+    "tests/unit/compression",
+    "tests/evidence/conformance/test_golden.py",
+    "tests/unit/segment",
+]
 #: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they
 #: add none
 LEFT_TO_OTHERS = (

@@ -12,8 +12,8 @@
    every module and run the command line (tools/dist_probe.py). Of this and step 3, two are done at
    a time.
 5. Build the wheel of the cases (fixtures/pyproject.toml), install it next to batchval's, and run
-   tests/kit/installed.py through its pytest plugin.
-6. Run tests/core against the installed wheel, without the source tree.
+   tests/system/kit/installed.py through its pytest plugin.
+6. Run tests/unit/core against the installed wheel, without the source tree.
 
 The sdist and the wheels stay in dist/. Needs the packages of the extras test and check, as make
 build installs them, and PyPI or pip's cache. Exit codes: 0, 1 something failed.
@@ -315,7 +315,7 @@ def run_core_tests(place: Path, python: Path) -> None:
     settings = {
         key: value for key, value in bare(python).items() if key != "PYTHONDONTWRITEBYTECODE"
     }
-    run(*command, "-p", "no:cacheprovider", "tests/core", cwd=place, env=settings, show=True)
+    run(*command, "-p", "no:cacheprovider", "tests/unit/core", cwd=place, env=settings, show=True)
 
 
 def try_fixtures(source: Path, place: Path, python: Path) -> Path:
@@ -350,7 +350,7 @@ def try_fixtures(source: Path, place: Path, python: Path) -> Path:
             "0",
             "-p",
             "no:cacheprovider",
-            "tests/kit/installed.py",
+            "tests/system/kit/installed.py",
         ]
         run(*command, cwd=place, env=bare(python))
         return made
@@ -388,7 +388,7 @@ def distribute(keep: bool, compiles: bool) -> None:
         ]
     )
     fixtures = try_fixtures(source, place, python)
-    with step("tests/core on the installed wheel"):
+    with step("tests/unit/core on the installed wheel"):
         run_core_tests(place, python)
     for made in (sdist, wheel, fixtures):
         shutil.copy2(made, OUT)

@@ -4,7 +4,7 @@
     python tools/generate_errors.py --check    exit code 1 if it is not up to date
 
 The numbers, names and what is retriable come from org.apache.kafka.common.protocol.Errors of the
-oracle's kafka-clients jar (``errors`` command of tests/conformance/oracle).
+oracle's kafka-clients jar (``errors`` command of tests/evidence/conformance/oracle).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def renewed(text: str, errors: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    from tests.conformance import oracle
+    from tests.evidence.conformance import oracle
 
     errors = [json.loads(line) for line in oracle.run("errors").splitlines()]
     text = TARGET.read_text("utf-8")

@@ -1,6 +1,6 @@
 """Write batchval/protocol/messages/, apis.py, error_schemas.py, raised_fetch.py,
 walkers/positions.pyx and walkers/fetch_layout.pxd, and the messages of
-tests/protocol/address_messages/, from Kafka's message definitions.
+tests/unit/protocol/address_messages/, from Kafka's message definitions.
 
     python tools/generate_protocol.py            write the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
@@ -26,7 +26,7 @@ from tools import (  # noqa: E402
 from tools.kafka_definitions import Definition, Definitions, Field, jar, snake  # noqa: E402
 
 TARGET = ROOT / "batchval" / "protocol"
-TEST_TARGET = ROOT / "tests" / "protocol" / "address_messages"
+TEST_TARGET = ROOT / "tests" / "unit" / "protocol" / "address_messages"
 
 #: the APIs whose messages are written
 APIS = [

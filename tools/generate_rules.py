@@ -161,7 +161,7 @@ _LAYOUT = '''\
     base_sequence:4 records_count:4 records...
 
 {notice}
-No other module declares these positions (tests/contract/test_layout.py).
+No other module declares these positions (tests/repo/contract/test_layout.py).
 """
 
 from __future__ import annotations
@@ -292,9 +292,9 @@ BROKERS = """
 ### What a broker does about such damage
 
 Apache Kafka 4.4.0, by its source and by starts of a broker on damaged log folders
-(`tests/interop/test_broker_on_damage.py` repeats them). Rules that are not listed: a broker does
-not notice the damage, and serves what it finds. `fixtures/damaged/` has a damaged log for each rule
-from L8 on.
+(`tests/system/interop/test_broker_on_damage.py` repeats them). Rules that are not listed: a broker
+does not notice the damage, and serves what it finds. `fixtures/damaged/` has a damaged log for each
+rule from L8 on.
 
 | id | what a broker does |
 |---|---|

@@ -1,9 +1,9 @@
 """Kafka's message definitions: the files ``common/message/*.json`` inside the kafka-clients jar, as
 objects.
 
-The jar is the one that the real broker of ``tests/interop`` runs on, fetched by Maven once. The
-files are JSON with lines of comments. A definition has, for each field, the versions in which it
-exists, may be null, or is tagged.
+The jar is the one that the real broker of ``tests/system/interop`` runs on, fetched by Maven once.
+The files are JSON with lines of comments. A definition has, for each field, the versions in which
+it exists, may be null, or is tagged.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _fields(
 
 def jar() -> Path:
     """Return the path of the kafka-clients jar in the test broker's class path."""
-    from tests.interop.kafka_broker import classpath
+    from tests.system.interop.kafka_broker import classpath
 
     return next(
         Path(one) for one in classpath().split(":") if re.search(r"kafka-clients-[\d.]+\.jar$", one)

@@ -6,8 +6,8 @@ for each DataFrame: load again to see new segments), workers read. What cannot b
 a reason, never a failed job.
 
 No ``pushFilters`` here, ever: in Spark 4.3 the filter that one query pushes stays with the
-DataFrame, and the next one gets wrong rows in silence (tests/spark/test_guards.py notices when that
-is repaired). Options and ``.schema(…)`` narrow.
+DataFrame, and the next one gets wrong rows in silence (tests/system/spark/test_guards.py notices
+when that is repaired). Options and ``.schema(…)`` narrow.
 """
 
 from __future__ import annotations

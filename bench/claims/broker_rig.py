@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 from bench import runs
 from bench.claims.produce_load import Carrier, Requests
 from bench.proxy import ends, load
-from tests.interop.kafka_broker import (
+from tests.support import jvm_agents
+from tests.support.gate_process import GateProcess
+from tests.support.topics import make_topic
+from tests.system.interop.kafka_broker import (
     KAFKA_VERSION,
     KafkaBroker,
     classpath,
     find_java,
     java_version,
 )
-from tests.support import jvm_agents
-from tests.support.gate_process import GateProcess
-from tests.support.topics import make_topic
 
 PARTITIONS = 12
 RULES = {"trust": "trust", "audit": "audit:0.01", "verify": "verify"}

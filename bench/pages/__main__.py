@@ -33,8 +33,8 @@ from bench.pages import (
     spark,
     validation,
 )
-from tests.hostile_gate import page as hostile_clients
-from tests.interop.old_clients import page as old_clients
+from tests.evidence.hostile_gate import page as hostile_clients
+from tests.system.interop.old_clients import page as old_clients
 
 PAGES = {
     "validation": validation,

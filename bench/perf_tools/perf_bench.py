@@ -24,7 +24,7 @@ from typing import Any
 
 from bench import runs
 from bench.validation import native
-from tests.interop.kafka_broker import (
+from tests.system.interop.kafka_broker import (
     KAFKA_VERSION,
     TOOLS_VERSION,
     KafkaBroker,

@@ -12,8 +12,8 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.interop.kafka_broker import KafkaBroker
 from tests.support.topics import make_topic
+from tests.system.interop.kafka_broker import KafkaBroker
 
 ONE, MANY = "pipeline-1", "pipeline-128"
 PARTITIONS = 128

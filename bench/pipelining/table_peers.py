@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.perf_tools import perf_bench
 from bench.validation.native import Missing
-from tests.interop import kafka_broker
+from tests.system.interop import kafka_broker
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

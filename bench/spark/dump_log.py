@@ -28,8 +28,8 @@ from bench import runs
 from bench.pages import spark as page
 from bench.spark import segments
 from bench.validation import cells
-from tests.interop.dump_log import dump_command
-from tests.interop.kafka_broker import TOOLS_VERSION
+from tests.system.interop.dump_log import dump_command
+from tests.system.interop.kafka_broker import TOOLS_VERSION
 
 WHOLE_TREE = Path(__file__).with_name("whole_tree.py")
 BATCH_BYTES = (16_384, 1_024)

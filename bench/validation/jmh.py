@@ -1,7 +1,7 @@
 """Time Kafka's own LogValidator with JMH on the same bytes: a JVM for each cell and round.
 
-The benchmark is the oracle's (tests/conformance/oracle): ``brokerPath`` is what a broker does
-before the append (batch loop with CRC, then LogValidator in place), ``validateInPlace`` is
+The benchmark is the oracle's (tests/evidence/conformance/oracle): ``brokerPath`` is what a broker
+does before the append (batch loop with CRC, then LogValidator in place), ``validateInPlace`` is
 LogValidator alone.
 """
 
@@ -31,10 +31,10 @@ QUICK = ("-wi", "4", "-w", "500ms", "-i", "2", "-r", "200ms")
 def build_jar() -> Path:
     """Build the oracle's jar with Maven if this state of its sources has none."""
     spec = importlib.util.spec_from_file_location(
-        "oracle", runs.ROOT / "tests" / "conformance" / "oracle.py"
+        "oracle", runs.ROOT / "tests" / "evidence" / "conformance" / "oracle.py"
     )
     if spec is None or spec.loader is None:
-        raise RuntimeError("tests/conformance/oracle.py is not here")
+        raise RuntimeError("tests/evidence/conformance/oracle.py is not here")
     oracle = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(oracle)
     return Path(oracle.jar())

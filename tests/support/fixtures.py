@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batchval.protocol.frames import poison_released
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
+from tests.system.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
 
 
 @pytest.fixture(autouse=True)

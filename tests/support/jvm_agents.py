@@ -14,9 +14,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.conformance import oracle
-from tests.interop.kafka_broker import find_java
+from tests.evidence.conformance import oracle
 from tests.support.fetching import locked, maven
+from tests.system.interop.kafka_broker import find_java
 
 __all__ = ["broker_agent", "counters", "producer_agent"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import kafka.codec
 from kafka.record import MemoryRecords
 
-from tests.reference.kafka_model.lz4_stream import xxh32
+from tests.evidence.reference.kafka_model.lz4_stream import xxh32
 from tests.support.proxy import read_frame
 
 FETCH = 1

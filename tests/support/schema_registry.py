@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from tests.interop.kafka_broker import BrokerError, ToolMissing, find_java
 from tests.support.fetching import locked, maven
 from tests.support.ports import free_port
+from tests.system.interop.kafka_broker import BrokerError, ToolMissing, find_java
 
 ROOT = Path(__file__).resolve().parents[2]
-POM = ROOT / "tests" / "interop" / "registry" / "pom.xml"
+POM = ROOT / "tests" / "system" / "interop" / "registry" / "pom.xml"
 BUILT = ROOT / "build" / "peers"
 API = "/apis/ccompat/v7"
 TIMEOUT = 60.0

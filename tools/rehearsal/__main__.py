@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import tools.rehearsal as package
-from tests.interop.kafka_broker import BrokerError, classpath, find_java
+from tests.system.interop.kafka_broker import BrokerError, classpath, find_java
 from tools.rehearsal.plan import LOGS, Rehearsal
 from tools.rehearsal.steps import StepFailed, carry_out
 

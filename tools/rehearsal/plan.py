@@ -17,8 +17,8 @@ import yaml
 from batchval.core.claims import TAG
 from batchval.errors import ErrorCode
 from batchval.report.units import plural
-from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support import proxy as batches
+from tests.system.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tools.rehearsal import clients, wheels
 from tools.rehearsal.running_gate import Gate, running_gate
 from tools.rehearsal.settings import GATE, lost_settings

@@ -6,7 +6,7 @@
 
 Written by ``python tools/generate_rules.py`` from layout.pxd and core/stages/claims_block.pxd:
 do not edit it by hand.
-No other module declares these positions (tests/contract/test_layout.py).
+No other module declares these positions (tests/repo/contract/test_layout.py).
 """
 
 from __future__ import annotations

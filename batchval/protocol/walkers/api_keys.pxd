@@ -1,4 +1,4 @@
-"""The API keys that native code asks for. tests/contract/test_layout.py compares them with ApiKey
+"""The API keys that native code asks for. tests/repo/contract/test_layout.py compares with ApiKey
 in apis.py.
 """
 

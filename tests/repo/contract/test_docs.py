@@ -1,0 +1,202 @@
+"""The pages say what is true: examples are run, commands print what is shown, links lead
+somewhere.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchval.rule_texts import RULE_TEXTS
+from batchval.rules import Rule
+from tests.repo.contract.shell import Shell
+from tests.repo.contract.sources import ROOT
+from tools import generate_rules
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = PAGES[0].read_text("utf-8")
+#: pages whose examples run one after the other, in one folder and with the same names
+SESSIONS = (
+    ("reference/library", ("README", "validator", "many", "records", "claims", "topic-policy")),
+    ("guide", ("audit", "audit-claims", "incident", "audit-runs")),
+    ("reference/cli", ("README", "check", "dump", "proxy")),
+)
+#: texts for maintainers
+TOP = sorted(set(ROOT.glob("*.md")) - set(PAGES))
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+#: a file that a page shows whole: the reader saves it before the commands
+_FILE = re.compile(r"^```\w+ title=\"([\w.-]+)\"\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+#: the repository on the web, as a file and as a picture
+WEB = (
+    "https://github.com/batchval/batchval/blob/main/",
+    "https://raw.githubusercontent.com/batchval/batchval/main/",
+)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for name, text in _BLOCK.findall(page.read_text("utf-8")) if name == language]
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, language)]
+
+
+def name(page: object) -> str:
+    """Return the name of a page, or of the first page of a session."""
+    if isinstance(page, tuple):
+        return name(page[0])
+    return str(page.relative_to(ROOT)) if isinstance(page, Path) else str(page)
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """Yield the files of this repository that a page links to, by relative or absolute links."""
+    for target in _LINK.findall(page.read_text("utf-8")):
+        own = next((web for web in WEB if target.startswith(web)), None)
+        if own:
+            yield ROOT / target.removeprefix(own)
+        elif not target.startswith(("http://", "https://")):
+            yield (page.parent / target).resolve()
+
+
+def sessions(language: str) -> list[tuple[Path, ...]]:
+    """Return the pages with examples of a language, grouped by session."""
+    found = {page: (page,) for page in pages_with(language)}
+    for folder, names in SESSIONS:
+        pages = tuple(
+            page for name in names if (page := ROOT / "docs" / folder / f"{name}.md") in found
+        )
+        if pages:
+            found[pages[0]] = pages
+            for page in pages[1:]:
+                del found[page]
+    return list(found.values())
+
+
+@pytest.mark.parametrize("pages", sessions("python"), ids=name)
+def test_python(
+    pages: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    text = "\n".join(block for page in pages for block in blocks(page, "python"))
+    example = doctest.DocTestParser().get_doctest(text, {}, pages[0].name, str(pages[0]), 0)
+    assert len(example.examples) > 3
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+    assert result.failed == 0, capsys.readouterr().out
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    """Return (command, its output); a line ``exit code N`` where it is not 0, and … for any
+    text.
+    """
+    found = []
+    for block in blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            found.append((command, shown))
+    return found
+
+
+#: pages that run audits, which take long; and Spark with three data tools, a minute and more
+MARKS = {"audit.md": pytest.mark.long, "cookbook-data.md": pytest.mark.slow}
+CONSOLE = [pytest.param(pages, marks=MARKS.get(pages[0].name, ())) for pages in sessions("console")]
+
+
+@pytest.mark.parametrize("pages", CONSOLE, ids=name)
+def test_console(pages: tuple[Path, ...], tmp_path: Path) -> None:
+    """Run all commands of a session in one shell, in a folder that holds only the fixtures and the
+    files that the pages show.
+    """
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    for settings in (block for page in pages for block in blocks(page, "yaml")):
+        (tmp_path / "gate.yaml").write_text(settings)
+    with Shell(tmp_path) as shell:
+        for page in pages:
+            for file, text in _FILE.findall(page.read_text("utf-8")):
+                (tmp_path / file).write_text(shell.own_ports(text))
+        for command, shown in (one for page in pages for one in commands(page)):
+            printed = shell.run(command)
+            pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
+            assert re.fullmatch(pattern, printed, re.DOTALL), (
+                f"$ {command}\n{printed}\n--- the page shows:\n{shown}"
+            )
+
+
+def test_what_is_written_from_the_rules_is_up_to_date() -> None:
+    stale = [str(path.relative_to(ROOT)) for path in generate_rules.stale()]
+    assert stale == [], f"run {generate_rules.COMMAND}, then make build"
+
+
+@pytest.mark.parametrize("path", generate_rules.FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_stale_file_is_named(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy whose last written line differs, and the command writes it again."""
+    copy = tmp_path / path.name
+    text = path.read_text("utf-8")
+    written = generate_rules.FILES[path]
+    copy.write_text(text + "# by hand\n", "utf-8")
+    monkeypatch.setattr(generate_rules, "ROOT", tmp_path)
+    monkeypatch.setattr(generate_rules, "FILES", {copy: written})
+    assert generate_rules.main(["--check"]) == 1
+    assert capsys.readouterr().err == f"not up to date: {path.name}. Run {generate_rules.COMMAND}\n"
+    assert generate_rules.main([]) == 0
+    assert copy.read_text("utf-8") == text
+    assert generate_rules.main(["--check"]) == 0
+
+
+def test_every_rule_is_explained() -> None:
+    """Find class and method for Kafka's own rules, and for those of files that it reads at
+    startup.
+    """
+    assert {name for name, text in RULE_TEXTS.items() if text.kafka} == {
+        *(rule.id for rule in Rule if rule.id[0] not in "SLR"),
+        *("L10", "L11", "L12", "L13", "L14"),
+    }
+    for name, text in RULE_TEXTS.items():
+        for words in (text.why, text.advice):
+            assert words == " ".join(words.split()), name
+            assert words.endswith("."), name
+            assert len(words) > 30, name
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TOP], ids=name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in linked(page):
+        assert target.exists(), target
+
+
+def test_every_page_is_in_an_index_that_the_readme_links_to() -> None:
+    indexes = [page for page in linked(ROOT / "README.md") if page.name == "README.md"]
+    assert set(PAGES) - {ROOT / "README.md"} <= {
+        target for page in indexes for target in (page, *linked(page))
+    }
+
+
+def test_every_dependency_has_a_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = [*project["project"]["dependencies"], *(one for extra in extras for one in extra)]
+    wanted += project["build-system"]["requires"]
+    page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    for requirement in wanted:
+        package = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
+        assert f"| `{package}` |" in page, package
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(
+        re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    )
+    named = set()
+    for page in (ROOT / "README.md", *TOP):
+        named |= set(
+            re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text("utf-8"), re.MULTILINE)
+        )
+    assert named <= targets
+    assert {"demo", "test"} <= named

@@ -1,0 +1,157 @@
+"""Test that each import of the package is declared, by the distribution or by an extra."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchval.optional import EXTRAS, MissingExtraError, require
+from tests.repo.contract.sources import PACKAGE, ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+#: the distribution that brings a module, where their names differ
+DISTRIBUTIONS = {
+    "py4j": "pyspark",
+    "snappy": "python-snappy",
+    "yaml": "pyyaml",
+    **dict.fromkeys(("opentelemetry", "opentelemetry.sdk"), "opentelemetry-sdk"),
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+}
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Yield the first name of each module that is imported at run time, wherever it stands."""
+    if isinstance(node, ast.Import):
+        yield from (name.name.partition(".")[0] for name in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield str(node.module).partition(".")[0]
+    else:
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.orelse if is_for_types else ast.iter_child_nodes(node):
+            yield from imports(child)
+
+
+def normal(requirement: str) -> str:
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def undeclared(package: Path, allowed: set[str]) -> Iterator[str]:
+    """Yield each import of a distribution that is not among the allowed ones."""
+    for path in sorted(package.rglob("*.py")):
+        for name in sorted(set(imports(ast.parse(path.read_text("utf-8"))))):
+            if name in sys.stdlib_module_names or name == "batchval":
+                continue
+            if DISTRIBUTIONS.get(name, name.replace("_", "-")) not in allowed:
+                yield f"{path.relative_to(package)}: {name}"
+
+
+def test_every_import_is_declared() -> None:
+    extras = PROJECT["optional-dependencies"]
+    served = ("arrow", "audit", "spark", "demo", "proxy", "otel", "perf")
+    wanted = [*PROJECT["dependencies"], *(one for name in served for one in extras[name])]
+    assert list(undeclared(PACKAGE, {normal(one) for one in wanted})) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import lz4.block, json", []),
+        ("def f():\n    from typing_extensions import Buffer", ["a.py: typing_extensions"]),
+        ("if TYPE_CHECKING:\n    from typing_extensions import Buffer", []),
+        ("if TYPE_CHECKING:\n    import lz4\nelse:\n    import isal", ["a.py: isal"]),
+    ],
+)
+def test_an_undeclared_import_is_found(text: str, found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert list(undeclared(tmp_path, {"lz4"})) == found
+
+
+def test_the_table_names_extras_and_modules_that_exist() -> None:
+    assert EXTRAS
+    for start, (extra, names) in EXTRAS.items():
+        brought = {normal(one) for one in PROJECT["optional-dependencies"][extra]}
+        assert {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in names} <= brought
+        place = ROOT / start.replace(".", "/")
+        assert place.is_dir() or list(place.parent.glob(f"{place.name}*.py"))
+
+
+def test_what_is_installed_is_not_missing() -> None:
+    assert EXTRAS
+    for part in EXTRAS:
+        require(part)
+
+
+@pytest.mark.parametrize(
+    ("module", "blocked", "message"),
+    [
+        (
+            "batchval.audit.arrow_rows",
+            "pyarrow",
+            "batchval.audit needs pyarrow, which is not installed: pip",
+        ),
+        (
+            "batchval.proxy.tls.tls",
+            "pydantic",
+            "batchval.proxy needs pydantic, which is not installed: pip",
+        ),
+        (
+            "batchval.spark.udf",
+            "pyspark",
+            "batchval.spark needs pyspark, which is not installed: pip",
+        ),
+        (
+            "batchval.perf.clients.rdkafka",
+            "confluent_kafka",
+            "batchval.perf.clients.rdkafka needs confluent_kafka, which is not installed: pip",
+        ),
+    ],
+)
+def test_a_missing_extra_is_named(module: str, blocked: str, message: str) -> None:
+    script = f"""
+import sys
+sys.modules[{blocked!r}] = None
+from batchval.errors import BatchvalError
+try:
+    import {module}
+except BatchvalError as error:
+    print(type(error).__name__, error.name, error.extra, error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    extra = next(name for start, (name, _) in EXTRAS.items() if module.startswith(start))
+    assert (
+        ran.stdout == f"MissingExtraError {blocked} {extra} {message} install 'batchval[{extra}]'\n"
+    ), ran.stderr
+
+
+def test_the_error_is_an_import_error_too() -> None:
+    """Catch it as ImportError, and read the missing module's name from it."""
+    error = MissingExtraError("batchval.audit", "pyarrow", "audit")
+    assert isinstance(error, ModuleNotFoundError)
+    assert error.name == "pyarrow"
+
+
+def test_the_core_tests_need_no_other_extra_and_no_source() -> None:
+    """Run tests/unit/core against an installed wheel with the extra test alone."""
+    brought = {normal(one) for one in PROJECT["optional-dependencies"]["test"]}
+    blocked = {name for _, names in EXTRAS.values() for name in names} - {
+        name.replace("-", "_") for name in brought
+    }
+    assert "pydantic" in blocked
+    files = sorted((ROOT / "tests" / "unit" / "core").glob("test_*.py"))
+    script = "import importlib, sys\n"
+    script += f"sys.modules.update(dict.fromkeys({sorted(blocked)}))\n"
+    script += "".join(f"importlib.import_module('tests.unit.core.{path.stem}')\n" for path in files)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert [path.name for path in files if re.search(r"\bPACKAGE\b", path.read_text("utf-8"))] == []

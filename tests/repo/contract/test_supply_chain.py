@@ -1,0 +1,154 @@
+"""What builds a release is pinned: actions by commit, packages by hash, images by digest."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.repo.contract.sources import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
+PINNED = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+#: Permissions that a job may have, besides reading the repository.
+WRITES = {
+    ("wheels.yml", "provenance"): {"attestations", "id-token"},
+    ("wheels.yml", "publish"): {"id-token"},
+}
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def unpinned(text: str) -> list[str]:
+    """Return the actions of a workflow that are not named by a commit and the version of it."""
+    used = re.findall(r"^ *(?:- )?uses: *(.+?) *$", text, re.MULTILINE)
+    return [one for one in used if not one.startswith("./") and not PINNED.fullmatch(one)]
+
+
+def installs(text: str) -> list[str]:
+    """Return the commands that install packages, one a line."""
+    commands = re.split(r"\n|&&|;|\|\|", text.replace("\\\n", " "))
+    pip = re.compile(r"\$\(PIP\)|\b(?:pip3?|pipx|uv pip)\b.*\b(?:install|download|wheel)\b")
+    return [one.strip() for one in commands if pip.search(one) and not one.startswith("PIP :=")]
+
+
+def is_pinned(command: str) -> bool:
+    """Return whether a command installs by hash, or only what is here already."""
+    if "--require-hashes" in command or "--no-index" in command:
+        return True
+    is_alone = "--no-deps" in command and "--no-build-isolation" in command
+    return is_alone and (" wheel " in command or "--editable ." in command)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert "uses:" in text
+    assert unpinned(text) == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "actions/checkout@v4",
+        "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1",
+        "docker://debian:13",
+    ],
+)
+def test_an_action_that_is_not_pinned_is_found(use: str) -> None:
+    assert unpinned(f"    steps:\n      - uses: {use}\n") == [use]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_jobs_may_read_and_no_more(path: Path) -> None:
+    workflow = loaded(path)
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    for name, job in workflow["jobs"].items():
+        allowed = {"contents": "read"} | dict.fromkeys(WRITES.get((path.name, name), ()), "write")
+        assert job.get("permissions", {}).items() <= allowed.items(), name
+    text = path.read_text("utf-8")
+    assert "secrets." not in text
+    assert "pull_request_target" not in text
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_files_have_provenance_before_they_are_published() -> None:
+    jobs = loaded(ROOT / ".github" / "workflows" / "wheels.yml")["jobs"]
+    assert set(jobs["provenance"]["needs"]) == {"sdist", "wheels"}
+    assert jobs["publish"]["needs"] == ["provenance"]
+    assert "github.ref_type == 'tag'" in jobs["provenance"]["if"]
+    assert jobs["publish"]["environment"]
+    downloads = [jobs[name]["steps"][0] for name in ("provenance", "publish")]
+    assert downloads[0] == downloads[1]
+    attest = jobs["provenance"]["steps"][1]
+    assert attest["uses"].startswith("actions/attest-build-provenance@")
+    assert attest["with"] == {"subject-path": "dist/*"}
+
+
+def shell_texts() -> Iterator[tuple[str, str]]:
+    """Yield (file, commands) of what installs packages."""
+    for path in WORKFLOWS:
+        for job in loaded(path)["jobs"].values():
+            for step in job["steps"]:
+                yield path.name, step.get("run", "")
+    for name in ("Makefile", ".ci/run", "deploy/Containerfile"):
+        yield name, (ROOT / name).read_text("utf-8")
+    wheels = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["cibuildwheel"]
+    assert "--no-isolation" in wheels["build-frontend"]["args"]
+    for key in ("before-build", "before-test"):
+        yield f"pyproject.toml, {key}", wheels[key]
+    for path in sorted((ROOT / "deploy").rglob("*.sh")):
+        yield path.name, path.read_text("utf-8")
+
+
+def test_packages_are_installed_by_hash() -> None:
+    found = [(name, command) for name, text in shell_texts() for command in installs(text)]
+    assert len(found) > 10
+    assert {name for name, _ in found} >= {"wheels.yml", "Makefile", "deploy/Containerfile"}
+    assert [one for one in found if not is_pinned(one[1])] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pip install batchval",
+        "echo a && /build/bin/pip install build",
+        "pip3 \\\n  install x",
+        "@$(1)/bin/python $(PIP) --upgrade x",
+    ],
+)
+def test_an_installation_without_hashes_is_found(command: str) -> None:
+    assert [one for one in installs(command) if not is_pinned(one)]
+
+
+def test_the_base_image_is_pinned_by_digest() -> None:
+    for path in [
+        *(ROOT / "deploy").rglob("*ontainerfile*"),
+        *(ROOT / "deploy").rglob("Dockerfile*"),
+    ]:
+        text = path.read_text("utf-8")
+        arguments = dict(re.findall(r"^ARG (\w+)=(.+)$", text, re.MULTILINE))
+        bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+        assert bases
+        for base in bases:
+            image = arguments.get(base.strip("${}"), base)
+            assert re.search(r"@sha256:[0-9a-f]{64}$", image), (path, image)
+
+
+def test_newer_versions_of_all_that_is_pinned_are_asked_for() -> None:
+    updates = loaded(ROOT / ".github" / "dependabot.yml")["updates"]
+    kinds = {one["package-ecosystem"]: one["directory"] for one in updates}
+    assert kinds == {"github-actions": "/", "pip": "/requirements", "docker": "/deploy"}
+    for one in updates:
+        for glob in one.get("exclude-paths", []):
+            assert list(ROOT.glob(glob)), glob
