@@ -37,7 +37,8 @@ cdef struct FetchedHead:
     int64_t responses  # how many; -1: null
 
 
-cdef inline void read_fetch_head(Cursor *c, int version, int64_t most, FetchedHead *p) noexcept nogil:
+cdef inline void read_fetch_head(Cursor *c, int version, int64_t most,
+        FetchedHead *p) noexcept nogil:
     """Read int32 throttle_time_ms, int16 error_code (from 7), int32 session_id (from 7), count of
     responses.
     """

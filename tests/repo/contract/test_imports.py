@@ -49,12 +49,12 @@ STRANGERS = {
 #: circles that are still there, as ``circles`` yields them
 OPEN_CIRCLES = {
     (
-        "proxy.life.assemble",
+        "proxy.life.gate",
         "proxy.life.http_pages",
-        "proxy.life.prepared",
+        "proxy.life.reload",
         "proxy.life.succession",
     ),
-    ("proxy.produce.gate", "proxy.produce.record_stage"),
+    ("proxy.produce.produce_validator", "proxy.produce.record_stage"),
 }
 
 #: A reader must find a file among its neighbours.

@@ -16,9 +16,9 @@ __all__ = [
     "AcknowledgePartition",
     "AcknowledgeTopic",
     "AcknowledgementBatch",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
     "PartitionData",
+    "ShareAcknowledgeLeaderIdAndEpoch",
+    "ShareAcknowledgeNodeEndpoint",
     "ShareAcknowledgeRequest",
     "ShareAcknowledgeResponse",
     "ShareAcknowledgeTopicResponse",
@@ -26,7 +26,7 @@ __all__ = [
 
 
 @message_class
-class LeaderIdAndEpoch:
+class ShareAcknowledgeLeaderIdAndEpoch:
     """Of ShareAcknowledgeResponse, versions 1 to 2."""
 
     leader_id: int = 0
@@ -54,7 +54,7 @@ class PartitionData:
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    current_leader: ShareAcknowledgeLeaderIdAndEpoch = field(default_factory=ShareAcknowledgeLeaderIdAndEpoch)
     unknown_tagged_fields: Tags = ()
 
     @classmethod
@@ -63,7 +63,7 @@ class PartitionData:
         self.partition_index = r.int32()
         self.error_code = r.int16()
         self.error_message = r.nullable_string()
-        self.current_leader = LeaderIdAndEpoch.read(r, version)
+        self.current_leader = ShareAcknowledgeLeaderIdAndEpoch.read(r, version)
         self.unknown_tagged_fields = r.unknown_tags()
         return self
 
@@ -98,7 +98,7 @@ class ShareAcknowledgeTopicResponse:
 
 
 @message_class
-class NodeEndpoint:
+class ShareAcknowledgeNodeEndpoint:
     """Of ShareAcknowledgeResponse, versions 1 to 2."""
 
     node_id: int = 0
@@ -136,7 +136,7 @@ class ShareAcknowledgeResponse(Response):
     error_message: str | None = None
     acquisition_lock_timeout_ms: int = 0
     responses: list[ShareAcknowledgeTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[ShareAcknowledgeNodeEndpoint] = field(default_factory=list)
     unknown_tagged_fields: Tags = ()
 
     @classmethod
@@ -148,7 +148,7 @@ class ShareAcknowledgeResponse(Response):
         if version >= 2:
             self.acquisition_lock_timeout_ms = r.int32()
         self.responses = [ShareAcknowledgeTopicResponse.read(r, version) for _ in range(r.count())]
-        self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.count())]
+        self.node_endpoints = [ShareAcknowledgeNodeEndpoint.read(r, version) for _ in range(r.count())]
         self.unknown_tagged_fields = r.unknown_tags()
         return self
 

@@ -18,9 +18,9 @@ __all__ = [
     "FetchPartition",
     "FetchTopic",
     "ForgottenTopic",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
     "PartitionData",
+    "ShareFetchLeaderIdAndEpoch",
+    "ShareFetchNodeEndpoint",
     "ShareFetchRequest",
     "ShareFetchResponse",
     "ShareFetchableTopicResponse",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 @message_class
-class LeaderIdAndEpoch:
+class ShareFetchLeaderIdAndEpoch:
     """Of ShareFetchResponse, versions 1 to 2."""
 
     leader_id: int = 0
@@ -83,7 +83,7 @@ class PartitionData:
     error_message: str | None = None
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    current_leader: ShareFetchLeaderIdAndEpoch = field(default_factory=ShareFetchLeaderIdAndEpoch)
     records: Records = b""
     acquired_records: list[AcquiredRecords] = field(default_factory=list)
     unknown_tagged_fields: Tags = ()
@@ -96,7 +96,7 @@ class PartitionData:
         self.error_message = r.nullable_string()
         self.acknowledge_error_code = r.int16()
         self.acknowledge_error_message = r.nullable_string()
-        self.current_leader = LeaderIdAndEpoch.read(r, version)
+        self.current_leader = ShareFetchLeaderIdAndEpoch.read(r, version)
         self.records = r.records()
         self.acquired_records = [AcquiredRecords.read(r, version) for _ in range(r.count())]
         self.unknown_tagged_fields = r.unknown_tags()
@@ -137,7 +137,7 @@ class ShareFetchableTopicResponse:
 
 
 @message_class
-class NodeEndpoint:
+class ShareFetchNodeEndpoint:
     """Of ShareFetchResponse, versions 1 to 2."""
 
     node_id: int = 0
@@ -175,7 +175,7 @@ class ShareFetchResponse(Response):
     error_message: str | None = None
     acquisition_lock_timeout_ms: int = 0
     responses: list[ShareFetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[ShareFetchNodeEndpoint] = field(default_factory=list)
     unknown_tagged_fields: Tags = ()
 
     @classmethod
@@ -186,7 +186,7 @@ class ShareFetchResponse(Response):
         self.error_message = r.nullable_string()
         self.acquisition_lock_timeout_ms = r.int32()
         self.responses = [ShareFetchableTopicResponse.read(r, version) for _ in range(r.count())]
-        self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.count())]
+        self.node_endpoints = [ShareFetchNodeEndpoint.read(r, version) for _ in range(r.count())]
         self.unknown_tagged_fields = r.unknown_tags()
         return self
 
