@@ -235,7 +235,7 @@ def test_small_and_quick_batches_stay_in_the_loop(threads: int) -> None:
             async with Producer(lz4(broker, compression_threads=threads)) as producer:
                 await fill(producer, VALUES, [])
                 await producer.flush()
-                assert producer._sender.batch_compression.in_threads == 0
+                assert producer._sender.compressing.in_threads == 0
             async with Producer(
                 options(
                     broker, compression_type="gzip", batch_size=200_000, compression_threads=threads
@@ -243,6 +243,6 @@ def test_small_and_quick_batches_stay_in_the_loop(threads: int) -> None:
             ) as producer:
                 await fill(producer, [b"%07d" % n * 20 for n in range(5000)], [])
                 await producer.flush()
-                assert (producer._sender.batch_compression.in_threads > 0) == (threads > 0)
+                assert (producer._sender.compressing.in_threads > 0) == (threads > 0)
 
     run(work())
