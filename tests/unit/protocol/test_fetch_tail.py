@@ -20,7 +20,7 @@ from tests.unit.protocol.values import frame, invented, refusal
 
 Replace = Callable[[int, str, int], tuple[str, int]]
 KINDS: dict[int, Any] = {1: messages.FetchResponse, 78: share_fetch.ShareFetchResponse}
-ENDPOINT = {1: fetch.FetchNodeEndpoint, 78: share_fetch.NodeEndpoint}
+ENDPOINT = {1: fetch.FetchNodeEndpoint, 78: share_fetch.ShareFetchNodeEndpoint}
 ALL = [
     (key, version)
     for key in sorted(WITH_TAIL)

@@ -32,10 +32,10 @@ from tests.support.proxy import (
     read_frame,
 )
 from tests.unit.protocol.address_messages.share_acknowledge import (
-    NodeEndpoint as AcknowledgeEndpoint,
+    ShareAcknowledgeNodeEndpoint as AcknowledgeEndpoint,
 )
 from tests.unit.protocol.address_messages.share_acknowledge import ShareAcknowledgeResponse
-from tests.unit.protocol.address_messages.share_fetch import NodeEndpoint as ShareEndpoint
+from tests.unit.protocol.address_messages.share_fetch import ShareFetchNodeEndpoint as ShareEndpoint
 from tests.unit.protocol.address_messages.share_fetch import ShareFetchResponse
 from tests.unit.proxy.test_addresses import SECRET, answer_of
 
