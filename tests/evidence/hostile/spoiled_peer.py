@@ -23,7 +23,7 @@ from typing import Any, Final
 from batchval.protocol import messages
 from tests.evidence.hostile.wire import broken
 from tests.support.batches import batch, records
-from tests.support.scripted import REQUESTS
+from tests.support.broker_node import REQUESTS
 from tests.unit.producer.simulation import ClientEnd, SimulatedLoop
 from tests.unit.protocol.values import structs
 

@@ -25,7 +25,7 @@ from tests.support.jvm_agents import broker_agent, counters, producer_agent
 from tests.support.proxy import RunningProxy
 from tests.system.interop.kafka_broker import KafkaBroker, classpath, find_java, java_command
 from tests.system.interop.kafka_java import TARGET
-from tests.unit.producer.scripted import ScriptedBroker, no_fault
+from tests.unit.producer.partition_leader import ScriptedBroker, no_fault
 
 pytestmark = pytest.mark.jvm
 

@@ -27,8 +27,8 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from tests.support.batches import batch, records
+from tests.support.broker_node import ScriptedBroker, metadata
 from tests.support.proxy import eventually
-from tests.support.scripted import ScriptedBroker, metadata
 from tests.unit.fetch.test_scripted import (
     TOPIC,
     asked,

@@ -23,7 +23,7 @@ from batchval.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from batchval.protocol.messages.sync_group import SyncGroupResponse
-from tests.support.scripted import ScriptedBroker, metadata
+from tests.support.broker_node import ScriptedBroker, metadata
 
 TP = TopicPartition("t", 0)
 

@@ -34,7 +34,7 @@ from batchval.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tests.support.batches import ZSTD, batch, records
-from tests.support.scripted import Held, ScriptedBroker, metadata
+from tests.support.broker_node import Held, ScriptedBroker, metadata
 
 TOPIC = "t"
 

@@ -23,8 +23,8 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from tests.support.batches import batch, records
+from tests.support.broker_node import ScriptedBroker, metadata
 from tests.support.proxy import eventually
-from tests.support.scripted import ScriptedBroker, metadata
 from tests.unit.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, ten
 
 Fetch = Callable[[Any], Any]

@@ -24,8 +24,8 @@ from batchval.network.request import Node
 from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse
+from tests.support.broker_node import ScriptedBroker, metadata, unknown_topic
 from tests.support.network import client_options, closed_port, until
-from tests.support.scripted import ScriptedBroker, metadata, unknown_topic
 
 
 def client() -> ConsumerNetworkClient:

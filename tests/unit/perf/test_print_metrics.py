@@ -12,7 +12,7 @@ from batchval.cli.perf_options import print_metrics
 from batchval.errors import ErrorCode
 from batchval.perf.clients.kafka_metrics import Rebalances, Windows, average, named
 from tests.unit.perf.metric_names import KAFKAS, generic, parse_metrics
-from tests.unit.producer.scripted import ScriptedBroker
+from tests.unit.producer.partition_leader import ScriptedBroker
 
 GROUP = "producer-metrics"
 

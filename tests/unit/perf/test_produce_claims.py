@@ -19,7 +19,7 @@ from tests.support.proxy import RunningProxy
 from tests.system.interop.kafka_broker import KafkaBroker
 from tests.unit.perf.conftest import fill
 from tests.unit.perf.producer_parser import complaints
-from tests.unit.producer.scripted import ScriptedBroker
+from tests.unit.producer.partition_leader import ScriptedBroker
 
 
 @pytest.mark.jvm

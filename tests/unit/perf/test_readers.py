@@ -16,7 +16,7 @@ from batchval.perf.producer_lines import Window, interval_line, total_line
 from tests.unit.perf.kafka_parser import parse_consumer
 from tests.unit.perf.producer_parser import DETAILS, parse
 from tests.unit.perf.readers import CONSUMERS, PRODUCERS, Figures, Reader
-from tests.unit.producer.scripted import ScriptedBroker
+from tests.unit.producer.partition_leader import ScriptedBroker
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"

@@ -16,7 +16,7 @@ from batchval.producer import BatchDone, Producer, batch_compression
 from batchval.producer.errors import DeliveryTimeoutError, ProducerClosedError
 from tests.support.deliveries import acked
 from tests.support.network import until
-from tests.unit.producer.scripted import ScriptedBroker
+from tests.unit.producer.partition_leader import ScriptedBroker
 from tests.unit.producer.test_sending import VALUES, fill, options, run
 
 real = batch_compression.compress

@@ -18,7 +18,7 @@ from batchval.producer.delivery import Failures, Outcome
 from batchval.producer.errors import ProducerClosedError, ProducerFencedError
 from tests.support.deliveries import acked
 from tests.support.network import until
-from tests.unit.producer.scripted import ScriptedBroker
+from tests.unit.producer.partition_leader import ScriptedBroker
 from tests.unit.producer.test_sending import options, run
 
 

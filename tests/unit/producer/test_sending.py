@@ -27,7 +27,7 @@ from batchval.producer.errors import (
 )
 from tests.support.deliveries import acked, outcome
 from tests.support.network import until
-from tests.unit.producer.scripted import ScriptedBroker, no_fault
+from tests.unit.producer.partition_leader import ScriptedBroker, no_fault
 
 RETRIED = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -20,7 +20,7 @@ from batchval.producer.batch import Doubt, PartitionQueue
 from batchval.producer.errors import DeliveryUnknownError
 from batchval.producer.sequence_doubt import TRANSITIONS, Action, Doubts, Event, follow
 from tests.support.network import until
-from tests.unit.producer.scripted import Fault, ScriptedBroker, no_fault
+from tests.unit.producer.partition_leader import Fault, ScriptedBroker, no_fault
 from tests.unit.producer.test_sending import fill, options, run
 
 #: each value fills a batch
