@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+from batchval.errors import ErrorCode
 from batchval.protocol import messages
 from batchval.protocol.message import Request
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -22,7 +23,7 @@ from batchval.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.support.network import Peer
+from tests.support.network import API_VERSIONS, Peer
 
 REQUESTS: dict[int, Any] = {}
 for _module in pkgutil.iter_modules(messages.__path__):
@@ -42,12 +43,20 @@ class Held:
     go: asyncio.Event | None
 
 
-Handler = Callable[[Any], Any]  # request -> response | None (hang up) | awaitable of either
+#: what a handler returns for a request that is not answered
+NO_ANSWER = object()
+#: request -> response | NO_ANSWER | None (hang up) | awaitable of these
+Handler = Callable[[Any], Any]
+Deliver = Callable[[Any, asyncio.StreamWriter, bytes], None]
 
 
-class ScriptedBroker:
+def _write(request: Any, writer: asyncio.StreamWriter, response: bytes) -> None:
+    writer.write(response)
+
+
+class BrokerNode:
     """Speaks the APIs that it has handlers for, in all versions known here unless ``ranges`` says
-    otherwise.
+    otherwise. ``deliver`` may send an answer later than its request asks for.
     """
 
     def __init__(
@@ -55,12 +64,15 @@ class ScriptedBroker:
         handlers: dict[int, Handler],
         node_id: int = 1,
         ranges: dict[int, tuple[int, int]] | None = None,
+        deliver: Deliver = _write,
+        **server: Any,
     ):
         self.handlers = handlers
         self.node_id = node_id
         self.ranges = ranges or {}
+        self.deliver = deliver
         self.seen: list[Any] = []
-        self.peer = Peer(self._serve)
+        self.peer = Peer(self._serve, **server)
 
     async def __aenter__(self) -> Self:
         await self.peer.start()
@@ -87,8 +99,11 @@ class ScriptedBroker:
             frame = await peer.read(reader)
             request_class = REQUESTS[frame.api_key]
             _, request = request_class.parse(struct.pack(">hhi", *frame[:3]) + frame.body)
-            if frame.api_key == 18:
+            version = frame.api_version
+            if frame.api_key == API_VERSIONS:
                 response: Any = ApiVersionsResponse(api_keys=self._versions())
+                if version > self._range(API_VERSIONS)[1]:
+                    response.error_code, version = ErrorCode.UNSUPPORTED_VERSION, 0
             else:
                 self.seen.append(request)
                 response = self.handlers[frame.api_key](request)
@@ -96,25 +111,25 @@ class ScriptedBroker:
                     response = await response
             if response is None:
                 return
+            if response is NO_ANSWER:
+                continue
             held, response = (
                 (response, response.response) if isinstance(response, Held) else (None, response)
             )
-            whole = b"".join(response.encode(frame.correlation_id, frame.api_version))
+            whole = b"".join(response.encode(frame.correlation_id, version))
             if held is not None:
                 writer.write(whole[: held.first])
                 if held.go is None:
                     return
                 await held.go.wait()
                 whole = whole[held.first :]
-            writer.write(whole)
+            self.deliver(request, writer, whole)
+
+    def _range(self, key: int) -> tuple[int, int]:
+        return self.ranges.get(key, (REQUESTS[key].min_version, REQUESTS[key].max_version))
 
     def _versions(self) -> list[ApiVersion]:
-        spoken = []
-        for key in [18, *self.handlers]:
-            low, high = REQUESTS[key].min_version, REQUESTS[key].max_version
-            low, high = self.ranges.get(key, (low, high))
-            spoken.append(ApiVersion(key, low, high))
-        return spoken
+        return [ApiVersion(key, *self._range(key)) for key in [API_VERSIONS, *self.handlers]]
 
 
 def metadata(

@@ -97,6 +97,7 @@ class Peer:
         self.accepted = 0
         self.errors: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
+        self.writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -121,6 +122,7 @@ class Peer:
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
+        self.writers.add(writer)
         self.accepted += 1
         try:
             await self.script(self, reader, writer)
@@ -130,7 +132,13 @@ class Peer:
             self.errors.append(error)
         finally:
             self.tasks.discard(task)
+            self.writers.discard(writer)
             writer.close()
+
+    def cut(self) -> None:
+        """End all connections, and drop what is not sent yet."""
+        for writer in list(self.writers):
+            writer.transport.abort()
 
     async def read(self, reader: asyncio.StreamReader) -> Frame:
         frame = await read_frame(reader)

@@ -156,7 +156,7 @@ class Answers:
         return self.many if client.startswith(b"many-") else self.alone
 
 
-class Peer(asyncio.BufferedProtocol):
+class GateConnection(asyncio.BufferedProtocol):
     """A connection of the gate. Keeps the first 64 bytes of a request, and counts the rest."""
 
     HEAD = 64
@@ -210,7 +210,7 @@ class Peer(asyncio.BufferedProtocol):
 async def serve(*others: str) -> None:
     answers = Answers()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Peer(answers), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: GateConnection(answers), "127.0.0.1", 0, backlog=4096)
     port = server.sockets[0].getsockname()[1]
     answers.listen_at([port, *map(int, others)])
     print(port, flush=True)

@@ -25,7 +25,7 @@ from tests.support.jvm_agents import broker_agent, counters, producer_agent
 from tests.support.proxy import RunningProxy
 from tests.system.interop.kafka_broker import KafkaBroker, classpath, find_java, java_command
 from tests.system.interop.kafka_java import TARGET
-from tests.unit.producer.partition_leader import ScriptedBroker, no_fault
+from tests.unit.producer.partition_leader import PartitionLeader, no_fault
 
 pytestmark = pytest.mark.jvm
 
@@ -55,7 +55,7 @@ class Sent(NamedTuple):
         return carrier_of(self.raw) == "payload"
 
 
-class Refusing(ScriptedBroker):
+class Refusing(PartitionLeader):
     """Finds batches too large for which ``refused`` is true."""
 
     def __init__(self, refused: Callable[[bytes], bool]) -> None:
@@ -68,7 +68,7 @@ class Refusing(ScriptedBroker):
         return super()._kept(partition, raw)
 
 
-def batches(broker: ScriptedBroker) -> list[Sent]:
+def batches(broker: PartitionLeader) -> list[Sent]:
     """Return all batches of the Produce requests, those that were refused too."""
     found = []
     for request in broker.requests:
@@ -170,7 +170,7 @@ def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path)
         options, active = f"{options};schema.ids=true", f"{active}, schema.ids=true"
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, ScriptedBroker(produce=(3, 8)) as older:
+        async with PartitionLeader() as broker, PartitionLeader(produce=(3, 8)) as older:
             wanted = [(kind, codec, broker) for kind in kinds for codec in CODECS]
             wanted += [("older", codec, older) for codec in CODECS]
             printed, errors = await produce(classes, profile, options, *wanted)
@@ -227,13 +227,13 @@ def test_batches_that_come_again_have_their_own_claims(
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as flaky,
+            PartitionLeader() as flaky,
             Refusing(
                 lambda raw: next(turn) % 3 == 2 and RecordBatch(raw).records_count > 1
             ) as small,
             Refusing(lambda raw: carrier_of(raw) is not None) as full,
             Refusing(lambda raw: True) as closed,
-            ScriptedBroker() as bumping,
+            PartitionLeader() as bumping,
         ):
             for faults in (flaky.faults, flaky.after):
                 for _ in range(400):
@@ -245,7 +245,7 @@ def test_batches_that_come_again_have_their_own_claims(
                 return ErrorCode.INVALID_RECORD
 
             bumping.faults.extend([no_fault, no_fault, invalid])
-            wanted: list[tuple[str, str, ScriptedBroker]] = []
+            wanted: list[tuple[str, str, PartitionLeader]] = []
             for codec in CODECS:
                 wanted += [
                     ("retried", codec, flaky),
@@ -297,7 +297,7 @@ def test_batches_that_come_again_have_their_own_claims(
             assert any(len(seen) > 1 for seen in crcs.values())
             assert "InvalidRecordException" in printed["reopened", "zstd"]
 
-    async def let_go(broker: ScriptedBroker) -> None:
+    async def let_go(broker: PartitionLeader) -> None:
         while len(broker.held) < 4:
             await asyncio.sleep(0.01)
         broker.let_go()
@@ -309,7 +309,7 @@ def test_with_a_wrong_option_the_producer_is_stock(classes: Path) -> None:
     line = "invalid carrier 'tags': expected tag, payload or none; nothing is patched"
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             printed, errors = await produce(
                 classes, "broker", "carrier=tags", ("plain", "zstd", broker)
             )

@@ -27,7 +27,7 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from tests.support.batches import batch, records
-from tests.support.broker_node import ScriptedBroker, metadata
+from tests.support.broker_node import BrokerNode, metadata
 from tests.support.proxy import eventually
 from tests.unit.fetch.test_scripted import (
     TOPIC,
@@ -55,7 +55,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @asynccontextmanager
-async def native(fetch: Fetch, **more: Any) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
+async def native(fetch: Fetch, **more: Any) -> AsyncIterator[tuple[BrokerNode, Consumer]]:
     """A consumer whose partition the thread has from offset 0 on."""
     async with (
         broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one,

@@ -23,12 +23,12 @@ from batchval.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from batchval.protocol.messages.sync_group import SyncGroupResponse
-from tests.support.broker_node import ScriptedBroker, metadata
+from tests.support.broker_node import BrokerNode, metadata
 
 TP = TopicPartition("t", 0)
 
 
-class Coordinating(ScriptedBroker):
+class Coordinating(BrokerNode):
     """A broker that coordinates group g, whose members get t-0. ``heartbeat`` is its error code."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from batchval.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tests.support.batches import ZSTD, batch, records
-from tests.support.broker_node import Held, ScriptedBroker, metadata
+from tests.support.broker_node import BrokerNode, Held, metadata
 
 TOPIC = "t"
 
@@ -74,13 +74,11 @@ def earliest(_: Any) -> ListOffsetsResponse:
     )
 
 
-def broker(
-    fetch: Callable[[Any], Any], leaders: Callable[[], Any], node_id: int = 1
-) -> ScriptedBroker:
-    return ScriptedBroker({1: fetch, 2: earliest, 3: lambda _: leaders()}, node_id)
+def broker(fetch: Callable[[Any], Any], leaders: Callable[[], Any], node_id: int = 1) -> BrokerNode:
+    return BrokerNode({1: fetch, 2: earliest, 3: lambda _: leaders()}, node_id)
 
 
-def options(at: ScriptedBroker, **more: Any) -> ConsumerOptions:
+def options(at: BrokerNode, **more: Any) -> ConsumerOptions:
     options = {"auto_offset_reset": "earliest", "retry_backoff_ms": 20, **more}
     return ConsumerOptions(bootstrap_servers=[at.address], **options)
 
@@ -88,7 +86,7 @@ def options(at: ScriptedBroker, **more: Any) -> ConsumerOptions:
 @asynccontextmanager
 async def consuming(
     fetch: Callable[[Any], Any], **more: Any
-) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
+) -> AsyncIterator[tuple[BrokerNode, Consumer]]:
     """A broker that leads the topic's partition, and a consumer that was assigned it."""
     async with (
         broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one,
@@ -147,7 +145,7 @@ async def test_a_broker_that_hangs_up() -> None:
     assert [part.fetch_offset for part in taken] == [0, 10, 20, 30]
 
 
-async def two_answers_wait(one: ScriptedBroker, consumer: Consumer) -> list[FetchedBatches]:
+async def two_answers_wait(one: BrokerNode, consumer: Consumer) -> list[FetchedBatches]:
     """Poll once, of batches of ten; two more answers are asked for, and no third."""
     taken: list[FetchedBatches] = []
     while not taken:

@@ -23,7 +23,7 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from tests.support.batches import batch, records
-from tests.support.broker_node import ScriptedBroker, metadata
+from tests.support.broker_node import BrokerNode, metadata
 from tests.support.proxy import eventually
 from tests.unit.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, ten
 
@@ -37,7 +37,7 @@ def natives() -> list[str]:
 @asynccontextmanager
 async def counting(
     fetch: Fetch, quota: Quota | None = None, decode: str = "records", **more: Any
-) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
+) -> AsyncIterator[tuple[BrokerNode, Consumer]]:
     """A consumer whose partition is fetched natively as soon as it is paused no more."""
     async with (
         broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one,
@@ -173,9 +173,7 @@ async def test_a_close_that_is_cancelled_ends_the_thread_too() -> None:
 
 
 @asynccontextmanager
-async def moving(
-    batches: list[bytes], error: int
-) -> AsyncIterator[tuple[ScriptedBroker, ScriptedBroker]]:
+async def moving(batches: list[bytes], error: int) -> AsyncIterator[tuple[BrokerNode, BrokerNode]]:
     """A leader that answers with this error from offset 30 on, and the one that leads then."""
     ports, moved = dict[int, int](), False
 

@@ -24,7 +24,7 @@ from batchval.network.request import Node
 from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse
-from tests.support.broker_node import ScriptedBroker, metadata, unknown_topic
+from tests.support.broker_node import BrokerNode, metadata, unknown_topic
 from tests.support.network import client_options, closed_port, until
 
 
@@ -40,19 +40,19 @@ def _splitter() -> Any:
     return FrameSplitter
 
 
-def of(broker: ScriptedBroker, c: ConsumerNetworkClient, **options: Any) -> ClusterMetadata:
+def of(broker: BrokerNode, c: ConsumerNetworkClient, **options: Any) -> ClusterMetadata:
     return ClusterMetadata(c, bootstrap_nodes([broker.address]), retry_backoff_ms=20, **options)
 
 
-def answering(*answers: Callable[[ScriptedBroker], MetadataResponse]) -> ScriptedBroker:
+def answering(*answers: Callable[[BrokerNode], MetadataResponse]) -> BrokerNode:
     """Each Metadata request gets the next of the answers, the last again and again."""
     left = list(answers)
-    broker: ScriptedBroker
+    broker: BrokerNode
 
     def answer(_: Any) -> MetadataResponse:
         return (left.pop(0) if len(left) > 1 else left[0])(broker)
 
-    broker = ScriptedBroker({3: answer})
+    broker = BrokerNode({3: answer})
     return broker
 
 
@@ -70,7 +70,7 @@ def test_addresses() -> None:
 
 
 async def test_a_topic_is_waited_for_until_it_is_made() -> None:
-    def not_yet(b: ScriptedBroker) -> MetadataResponse:
+    def not_yet(b: BrokerNode) -> MetadataResponse:
         return MetadataResponse(
             brokers=metadata({1: b.port}, {}).brokers, topics=[unknown_topic("t")]
         )
@@ -98,7 +98,7 @@ async def test_a_topic_is_waited_for_until_it_is_made() -> None:
 async def test_an_answer_is_that_of_its_request() -> None:
     seen: list[tuple[int, int]] = []
 
-    def answer(b: ScriptedBroker) -> MetadataResponse:
+    def answer(b: BrokerNode) -> MetadataResponse:
         seen.append((known.asked, known.answered))
         return metadata({1: b.port}, {"t": [(1, 4)]})
 
@@ -117,7 +117,7 @@ async def test_an_answer_is_that_of_its_request() -> None:
     [(3, UnknownTopicOrPartitionError), (29, AuthorizationError), (17, BrokerError)],
 )
 async def test_a_topic_that_there_is_not(code: int, kind: type[BrokerError]) -> None:
-    def none(b: ScriptedBroker) -> MetadataResponse:
+    def none(b: BrokerNode) -> MetadataResponse:
         return MetadataResponse(
             brokers=metadata({1: b.port}, {}).brokers, topics=[unknown_topic("t", code)]
         )
@@ -187,7 +187,7 @@ async def test_an_epoch_that_no_other_answer_has_does_not_hold_for_ever() -> Non
 async def test_partitions_that_cannot_be_a_topics_are_another_brokers_to_answer(
     numbers: list[int],
 ) -> None:
-    def senseless(broker: ScriptedBroker) -> MetadataResponse:
+    def senseless(broker: BrokerNode) -> MetadataResponse:
         answer = metadata({1: broker.port}, {"t": [(1, 5)] * len(numbers)})
         for part, number in zip(answer.topics[0].partitions, numbers, strict=True):
             part.partition_index = number
@@ -215,7 +215,7 @@ async def test_a_coordinator_that_cannot_be_is_asked_for_again(at: tuple[int, st
     def answer(_: Any) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(coordinators=[Coordinator("g", *answers.pop(0))])
 
-    async with ScriptedBroker({10: answer}) as broker, client() as c:
+    async with BrokerNode({10: answer}) as broker, client() as c:
         known = of(broker, c)
         assert await find_coordinator(c, known, "g", TRANSACTION, 10_000) == Node(5, "h", 7)
         assert len(broker.of(10)) == 3
@@ -304,7 +304,7 @@ async def test_coordinators_in_all_versions(latest: int) -> None:
         assert request.coordinator_keys == ["g"]
         return FindCoordinatorResponse(coordinators=[Coordinator("g", 5, "h", 7, error)])
 
-    async with ScriptedBroker({10: answer}, ranges={10: (0, latest)}) as broker, client() as c:
+    async with BrokerNode({10: answer}, ranges={10: (0, latest)}) as broker, client() as c:
         known = of(broker, c)
         assert await find_coordinator(c, known, "g", GROUP, 10_000) == Node(2**31 - 6, "h", 7)
         assert len(broker.of(10)) == 3
@@ -316,7 +316,7 @@ async def test_coordinators_in_all_versions(latest: int) -> None:
 
 async def test_a_group_that_is_refused_is_not_asked_for_again() -> None:
     refused = FindCoordinatorResponse(coordinators=[Coordinator("g", -1, "", -1, 30)])
-    async with ScriptedBroker({10: lambda _: refused}) as broker, client() as c:
+    async with BrokerNode({10: lambda _: refused}) as broker, client() as c:
         known = of(broker, c)
         with pytest.raises(AuthorizationError, match="group g: GROUP_AUTHORIZATION_FAILED"):
             await find_coordinator(c, known, "g", GROUP, 10_000)

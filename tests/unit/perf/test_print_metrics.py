@@ -12,12 +12,12 @@ from batchval.cli.perf_options import print_metrics
 from batchval.errors import ErrorCode
 from batchval.perf.clients.kafka_metrics import Rebalances, Windows, average, named
 from tests.unit.perf.metric_names import KAFKAS, generic, parse_metrics
-from tests.unit.producer.partition_leader import ScriptedBroker
+from tests.unit.producer.partition_leader import PartitionLeader
 
 GROUP = "producer-metrics"
 
 
-async def produced(broker: ScriptedBroker, *options: str) -> dict[str, float]:
+async def produced(broker: PartitionLeader, *options: str) -> dict[str, float]:
     words = ["--bootstrap-server", broker.bootstrap, "--topic", "t", "--record-size", "100"]
     words += ["--num-records", "500", "--print-metrics", "--command-property", "client.id=me"]
     done = await asyncio.create_subprocess_exec(
@@ -32,7 +32,7 @@ async def produced(broker: ScriptedBroker, *options: str) -> dict[str, float]:
 
 def test_the_producers_names_are_kafkas_and_its_figures_are_counted() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             found = await produced(broker, "batch.size=4000")
             batches = sum(map(len, broker.logs.values()))
             requests = len(broker.requests)
@@ -52,7 +52,7 @@ def test_the_producers_names_are_kafkas_and_its_figures_are_counted() -> None:
 
 def test_what_is_refused_and_what_is_sent_again() -> None:
     async def work() -> None:
-        async with ScriptedBroker(partitions=1) as broker:
+        async with PartitionLeader(partitions=1) as broker:
             broker.faults.append(lambda *_: ErrorCode.NOT_LEADER_OR_FOLLOWER)
             broker.faults.append(lambda *_: ErrorCode.MESSAGE_TOO_LARGE)
             found = await produced(broker, "retry.backoff.ms=1")

@@ -19,7 +19,7 @@ from tests.support.proxy import RunningProxy
 from tests.system.interop.kafka_broker import KafkaBroker
 from tests.unit.perf.conftest import fill
 from tests.unit.perf.producer_parser import complaints
-from tests.unit.producer.partition_leader import ScriptedBroker
+from tests.unit.producer.partition_leader import PartitionLeader
 
 
 @pytest.mark.jvm
@@ -41,7 +41,7 @@ def test_the_gate_finds_them_true(broker: KafkaBroker) -> None:
         assert counts == ClaimsCounts(batches=counts.batches, honest=counts.batches)
 
 
-async def sent(broker: ScriptedBroker, *options: str) -> list[Any]:
+async def sent(broker: PartitionLeader, *options: str) -> list[Any]:
     """The partitions' data of every Produce request of a run."""
     words = [
         "produce",
@@ -76,7 +76,7 @@ async def sent(broker: ScriptedBroker, *options: str) -> list[Any]:
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_each_batch_carries_its_claims(codec: str) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             more = ["--num-records", "500", "--compression-type", codec, "--claims", "tag"]
             found = await sent(broker, *more, "--command-property", "batch.size=4000")
             assert len(found) > 3
@@ -92,7 +92,7 @@ def test_each_batch_carries_its_claims(codec: str) -> None:
 
 def test_without_it_no_tag_is_sent() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             found = await sent(broker, "--num-records", "500")
             assert all(data.unknown_tagged_fields == () for data in found)
 
@@ -103,7 +103,7 @@ def test_a_broker_of_old_gets_none() -> None:
     """Produce before v9 has no tagged fields."""
 
     async def work() -> None:
-        async with ScriptedBroker(produce=(3, 8)) as broker:
+        async with PartitionLeader(produce=(3, 8)) as broker:
             found = await sent(broker, "--num-records", "500", "--claims", "tag")
             assert all(data.unknown_tagged_fields == () for data in found)
 

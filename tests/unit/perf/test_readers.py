@@ -16,7 +16,7 @@ from batchval.perf.producer_lines import Window, interval_line, total_line
 from tests.unit.perf.kafka_parser import parse_consumer
 from tests.unit.perf.producer_parser import DETAILS, parse
 from tests.unit.perf.readers import CONSUMERS, PRODUCERS, Figures, Reader
-from tests.unit.producer.partition_leader import ScriptedBroker
+from tests.unit.producer.partition_leader import PartitionLeader
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
@@ -116,7 +116,7 @@ def test_the_last_line_of_all_output_is_the_steady_state() -> None:
 
     async def run(*options: str, merged: bool) -> tuple[str, str]:
         stderr = asyncio.subprocess.STDOUT if merged else asyncio.subprocess.PIPE
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             words = ["--bootstrap-server", broker.bootstrap, "--topic", "t", "--record-size", "9"]
             words += ["--num-records", "600", "--warmup-records", "200", "--throughput", "2000"]
             done = await asyncio.create_subprocess_exec(

@@ -1,12 +1,10 @@
-"""A broker that keeps what it is sent, checks sequences as Kafka's does, and fails by
-script.
-"""
+"""A leader that keeps what it is sent, checks sequences as Kafka's does, and fails by script."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-import struct
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Self
@@ -21,33 +19,20 @@ from batchval.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from batchval.protocol.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
 from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from batchval.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from batchval.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from tests.support.broker_node import NO_ANSWER, BrokerNode, metadata
 
 STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1))
 
@@ -60,8 +45,8 @@ def no_fault(partition: int, batch: RecordBatch) -> ErrorCode | None:
     return ErrorCode.NONE
 
 
-class ScriptedBroker:
-    """Every topic with so many partitions on one leader. ``holding``: answers are kept until
+class PartitionLeader:
+    """Has every topic with so many partitions. ``holding``: answers are kept until
     ``let_go``.
 
     ``nodes`` above 1: a cluster whose nodes share the log; ``elect`` makes another the leader.
@@ -71,8 +56,34 @@ class ScriptedBroker:
         self, partitions: int = 2, produce: tuple[int, int] = (3, 12), nodes: int = 1
     ) -> None:
         self.partitions = partitions
-        self.produce = produce
-        self.nodes = nodes
+        handlers: dict[int, Callable[[Any], Any]] = {
+            3: self._metadata,
+            10: lambda _: FindCoordinatorResponse(
+                node_id=1, host="127.0.0.1", port=self.nodes[0].port
+            ),
+            22: self._init_producer_id,
+            24: self._add_partitions_to_txn,
+            26: self._end_txn,
+        }
+        ranges = {
+            0: produce,
+            3: (1, 12),
+            10: (0, 3),
+            18: (0, 3),
+            22: (0, 4),
+            24: (0, 3),
+            26: (0, 3),
+        }
+        self.nodes = [
+            BrokerNode(
+                {0: functools.partial(self._produce, node), **handlers},
+                node,
+                ranges,
+                self._deliver,
+                limit=1 << 24,
+            )
+            for node in range(1, nodes + 1)
+        ]
         self.leader, self.leader_epoch = 1, 0
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.states: dict[
@@ -86,7 +97,7 @@ class ScriptedBroker:
             deque()
         )  # asked once the batch is kept: its answer is lost, or it is an error
         self.holding = False
-        self.held: list[tuple[asyncio.StreamWriter, list[bytes]]] = []
+        self.held: list[tuple[asyncio.StreamWriter, bytes]] = []
         self.unanswered = 0
         self.highest_unanswered = 0
         self.requests: list[ProduceRequest] = []
@@ -95,36 +106,25 @@ class ScriptedBroker:
             tuple[bool, int]
         ] = []  # of transactions: committed, and the batches that were kept before
         self.mute_ends = 0  # so many ends are taken, and not answered
-        self.errors: list[BaseException] = []
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._started = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self.servers = [
-            await asyncio.start_server(
-                functools.partial(self._serve, node), "127.0.0.1", 0, limit=1 << 24
-            )
-            for node in range(1, self.nodes + 1)
-        ]
-        self.ports = [server.sockets[0].getsockname()[1] for server in self.servers]
+        for node in self.nodes:
+            await self._started.enter_async_context(node)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for server in self.servers:
-            server.close()
         self.cut()
-        await asyncio.sleep(0)
-        if self.errors:
-            raise self.errors[0]
+        await self._started.aclose()
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.ports[0]}"
+        return self.nodes[0].address
 
     def cut(self) -> None:
-        """Ends all connections."""
-        for writer in list(self._writers):
-            writer.transport.abort()
-        self._writers.clear()
+        """End all connections."""
+        for node in self.nodes:
+            node.peer.cut()
         self.held.clear()
         self.unanswered = 0
 
@@ -132,8 +132,8 @@ class ScriptedBroker:
         """Answers what was held, and all from now on."""
         self.holding = False
         held, self.held = self.held, []
-        for writer, chunks in held:
-            self._answer(writer, chunks)
+        for writer, response in held:
+            self._answer(writer, response)
 
     def forget(self) -> None:
         """As Kafka's broker that was killed: of each producer it knows the last batch alone."""
@@ -175,108 +175,53 @@ class ScriptedBroker:
             for one in RecordBatch(batch).records()
         ]
 
-    async def _serve(
-        self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._writers.add(writer)
-        try:
-            while True:
-                (length,) = struct.unpack(">i", await reader.readexactly(4))
-                frame = await reader.readexactly(length)
-                if not self._handle(frame, writer, node):
-                    return
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        except BaseException as error:
-            self.errors.append(error)
-        finally:
-            self._writers.discard(writer)
-            writer.transport.abort()
-
-    def _answer(self, writer: asyncio.StreamWriter, chunks: list[bytes]) -> None:
-        self.unanswered -= 1
-        writer.writelines(chunks)
-
-    def _handle(self, frame: bytes, writer: asyncio.StreamWriter, node: int) -> bool:
-        key, version, correlation_id = struct.unpack_from(">hhi", frame)
-        response: Any
-        if key == ApiVersionsRequest.api_key:
-            spoken = [
-                (0, *self.produce),
-                (3, 1, 12),
-                (10, 0, 3),
-                (18, 0, 3),
-                (22, 0, 4),
-                (24, 0, 3),
-                (26, 0, 3),
-            ]
-            if version > 3:
-                response, version = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), 0
-            else:
-                response = ApiVersionsResponse()
-            response.api_keys = [ApiVersion(*one) for one in spoken]
-        elif key == MetadataRequest.api_key:
-            _, asked = MetadataRequest.parse(frame)
-            parts = [
-                MetadataResponsePartition(
-                    partition_index=n, leader_id=self.leader, leader_epoch=self.leader_epoch
-                )
-                for n in range(self.partitions)
-            ]
-            topics = [
-                MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()
-            ]
-            brokers = [
-                MetadataResponseBroker(n, "127.0.0.1", port) for n, port in enumerate(self.ports, 1)
-            ]
-            response = MetadataResponse(brokers=brokers, topics=topics)
-        elif key == InitProducerIdRequest.api_key:
-            _, init = InitProducerIdRequest.parse(frame)
-            if init.producer_id >= 0:
-                response = InitProducerIdResponse(
-                    producer_id=init.producer_id, producer_epoch=init.producer_epoch + 1
-                )
-            else:
-                self.ids += 1
-                response = InitProducerIdResponse(producer_id=1000 + self.ids)
-        elif key == FindCoordinatorRequest.api_key:
-            response = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.ports[0])
-        elif key == AddPartitionsToTxnRequest.api_key:
-            _, add = AddPartitionsToTxnRequest.parse(frame)
-            results = [
-                AddPartitionsToTxnTopicResult(
-                    one.name, [AddPartitionsToTxnPartitionResult(n) for n in one.partitions]
-                )
-                for one in add.v3_and_below_topics
-            ]
-            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-        elif key == EndTxnRequest.api_key:
-            _, end = EndTxnRequest.parse(frame)
-            self.ends.append((end.committed, sum(map(len, self.logs.values()))))
-            if self.mute_ends:
-                self.mute_ends -= 1
-                return True
-            response = EndTxnResponse()
+    def _deliver(self, request: Any, writer: asyncio.StreamWriter, response: bytes) -> None:
+        if not isinstance(request, ProduceRequest):
+            writer.write(response)
+        elif self.holding:
+            self.held.append((writer, response))
         else:
-            assert key == ProduceRequest.api_key
-            produced = self._produced(frame, node)
-            if produced is None:
-                self.cut()
-                return False
-            response = produced
-            self.unanswered += 1
-            self.highest_unanswered = max(self.highest_unanswered, self.unanswered)
-            chunks = [bytes(chunk) for chunk in response.encode(correlation_id, version)]
-            if self.holding:
-                self.held.append((writer, chunks))
-            else:
-                self._answer(writer, chunks)
-            return True
-        writer.writelines([bytes(chunk) for chunk in response.encode(correlation_id, version)])
-        return True
+            self._answer(writer, response)
 
-    def _produced(self, frame: bytes, node: int) -> ProduceResponse | None:
-        _, request = ProduceRequest.parse(frame)
+    def _answer(self, writer: asyncio.StreamWriter, response: bytes) -> None:
+        self.unanswered -= 1
+        writer.write(response)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        partitions = [(self.leader, self.leader_epoch)] * self.partitions
+        return metadata(
+            {node.node_id: node.port for node in self.nodes},
+            {str(topic.name): partitions for topic in request.topics or ()},
+        )
+
+    def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        if request.producer_id >= 0:
+            return InitProducerIdResponse(
+                producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
+            )
+        self.ids += 1
+        return InitProducerIdResponse(producer_id=1000 + self.ids)
+
+    def _add_partitions_to_txn(
+        self, request: AddPartitionsToTxnRequest
+    ) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnTopicResult(
+                    topic.name, [AddPartitionsToTxnPartitionResult(n) for n in topic.partitions]
+                )
+                for topic in request.v3_and_below_topics
+            ]
+        )
+
+    def _end_txn(self, request: EndTxnRequest) -> Any:
+        self.ends.append((request.committed, sum(map(len, self.logs.values()))))
+        if self.mute_ends:
+            self.mute_ends -= 1
+            return NO_ANSWER
+        return EndTxnResponse()
+
+    def _produce(self, node: int, request: ProduceRequest) -> ProduceResponse | None:
         self.requests.append(request)
         answers = []
         for topic in request.topic_data:
@@ -290,11 +235,14 @@ class ScriptedBroker:
                 if node == self.leader:
                     code, offset = self._kept(data.index, raw)
                 if code is None:
+                    self.cut()
                     return None
                 parts.append(
                     PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset)
                 )
             answers.append(TopicProduceResponse(name=topic.name, partition_responses=parts))
+        self.unanswered += 1
+        self.highest_unanswered = max(self.highest_unanswered, self.unanswered)
         return ProduceResponse(responses=answers)
 
     def _kept(self, partition: int, raw: bytes) -> tuple[ErrorCode | None, int]:

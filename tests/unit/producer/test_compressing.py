@@ -16,7 +16,7 @@ from batchval.producer import BatchDone, Producer, batch_compression
 from batchval.producer.errors import DeliveryTimeoutError, ProducerClosedError
 from tests.support.deliveries import acked
 from tests.support.network import until
-from tests.unit.producer.partition_leader import ScriptedBroker
+from tests.unit.producer.partition_leader import PartitionLeader
 from tests.unit.producer.test_sending import VALUES, fill, options, run
 
 real = batch_compression.compress
@@ -48,13 +48,13 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return gate
 
 
-def lz4(broker: ScriptedBroker, **more: Any) -> Any:
+def lz4(broker: PartitionLeader, **more: Any) -> Any:
     return options(broker, compression_type="lz4", **more)
 
 
 def test_acks_are_reported_while_threads_compress(gate: Gate) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(lz4(broker)) as producer:
             gate.open.set()
             broker.holding = True
             first: list[Any] = []
@@ -83,7 +83,7 @@ def test_faults_and_splits_with_batches_of_threads(gate: Gate) -> None:
     gate.open.set()
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             answers = [
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 ErrorCode.MESSAGE_TOO_LARGE,
@@ -114,7 +114,7 @@ def test_faults_and_splits_with_batches_of_threads(gate: Gate) -> None:
 
 def test_a_codec_that_fails_fails_its_batch_alone(gate: Gate) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(lz4(broker)) as producer:
             gate.error = MemoryError("no memory for it")
             gate.open.set()
             reported: list[Any] = []
@@ -139,7 +139,7 @@ def test_a_codec_that_fails_in_the_loop_holds_up_nobody(
     monkeypatch.setattr(batch_compression, "HOLDS_UP_NS", 1 << 60)
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(lz4(broker)) as producer:
             gate.error = MemoryError("no memory for it")
             gate.open.set()
             reported: list[Any] = []
@@ -161,7 +161,7 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(lz4(broker, compression_threads=0)) as producer,
         ):
             results: list[Exception | None] = []
@@ -190,7 +190,7 @@ def test_expired_while_a_thread_has_it(gate: Gate) -> None:
     """Its memory is its own until the thread is done with it."""
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             short = lz4(broker, delivery_timeout_ms=150, request_timeout_ms=100)
             async with Producer(short) as producer:
                 reported: list[Any] = []
@@ -208,7 +208,7 @@ def test_expired_while_a_thread_has_it(gate: Gate) -> None:
 
 def test_closed_while_threads_compress(gate: Gate) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             producer = Producer(lz4(broker))
             done: list[BatchDone] = []
             producer.on_batch = done.append
@@ -231,7 +231,7 @@ def test_closed_while_threads_compress(gate: Gate) -> None:
 @pytest.mark.parametrize("threads", [0, 2])
 def test_small_and_quick_batches_stay_in_the_loop(threads: int) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             async with Producer(lz4(broker, compression_threads=threads)) as producer:
                 await fill(producer, VALUES, [])
                 await producer.flush()

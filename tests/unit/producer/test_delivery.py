@@ -18,7 +18,7 @@ from batchval.producer.delivery import Failures, Outcome
 from batchval.producer.errors import ProducerClosedError, ProducerFencedError
 from tests.support.deliveries import acked
 from tests.support.network import until
-from tests.unit.producer.partition_leader import ScriptedBroker
+from tests.unit.producer.partition_leader import PartitionLeader
 from tests.unit.producer.test_sending import options, run
 
 
@@ -34,7 +34,7 @@ async def sent(producer: Producer, count: int, partition: int = 0) -> list[Deliv
     return [await producer.send("t", b"%d" % n * 150, partition=partition) for n in range(count)]
 
 
-def refusing(broker: ScriptedBroker, code: Any = refuse) -> None:
+def refusing(broker: PartitionLeader, code: Any = refuse) -> None:
     broker.faults.extend([code] * 1_000)
 
 
@@ -71,7 +71,7 @@ def test_a_failure_is_not_received_by_a_task_that_is_cancelled_in_the_same_step(
 
 def test_a_delivery_is_awaited_again_and_by_several() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await producer.partitions_for("t")
             broker.holding = True
             delivery = await producer.send("t", b"value", partition=1, timestamp_ms=17)
@@ -111,7 +111,7 @@ def test_failures_that_nobody_received_are_raised_once(
     end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             producer = Producer(options(broker))
             await producer.partitions_for("t")
             refusing(broker)
@@ -138,7 +138,7 @@ def test_failures_that_nobody_received_are_raised_once(
 
 def test_flush_raises_only_what_came_since_the_last(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await producer.partitions_for("t")
             for count in (3, 2):
                 refusing(broker)
@@ -161,7 +161,7 @@ def test_failures_that_were_received_are_not_raised(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await producer.partitions_for("t")
             refusing(broker)
             received: list[Any] = []
@@ -210,7 +210,7 @@ def test_failures_that_were_received_are_not_raised(
 
 def test_many_records_without_on_batch() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await producer.partitions_for("t")
             refusing(broker)
             assert (
@@ -223,13 +223,13 @@ def test_many_records_without_on_batch() -> None:
 
 
 def test_the_error_of_the_body_goes_on_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
-    async def body(broker: ScriptedBroker) -> None:
+    async def body(broker: PartitionLeader) -> None:
         async with Producer(options(broker)) as producer:
             await sent(producer, 3)
             raise KeyError("the caller's")
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             broker.holding = True
             with pytest.raises(KeyError) as raised:
                 await body(broker)
@@ -245,7 +245,7 @@ def test_the_error_of_the_body_goes_on_with_a_note(caplog: pytest.LogCaptureFixt
 
 def test_close_raises_once_all_is_ended() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             producer = Producer(options(broker))
             await producer.partitions_for("t")
             broker.holding = True
@@ -292,7 +292,7 @@ def test_a_fenced_producer_says_so_once_and_closes(
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, transactional_id="id")) as producer,
         ):
             await producer.init_transactions()
@@ -326,7 +326,7 @@ def test_an_abort_that_fails_does_not_hide_the_error_of_the_body(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             producer = Producer(options(broker, transactional_id="id"))
             await producer.init_transactions()
             producer.begin_transaction()
@@ -347,7 +347,7 @@ def test_an_abort_that_fails_does_not_hide_the_error_of_the_body(
 def test_a_transaction_that_was_aborted_is_not_raised() -> None:
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, transactional_id="id")) as producer,
         ):
             await producer.init_transactions()

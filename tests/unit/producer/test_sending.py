@@ -27,7 +27,7 @@ from batchval.producer.errors import (
 )
 from tests.support.deliveries import acked, outcome
 from tests.support.network import until
-from tests.unit.producer.partition_leader import ScriptedBroker, no_fault
+from tests.unit.producer.partition_leader import PartitionLeader, no_fault
 
 RETRIED = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -41,7 +41,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def options(broker: ScriptedBroker, **more: Any) -> ProducerOptions:
+def options(broker: PartitionLeader, **more: Any) -> ProducerOptions:
     settings = {"linger_ms": 0, "retry_backoff_ms": 5, "batch_size": 200}
     return ProducerOptions(bootstrap_servers=[broker.bootstrap], **settings | more)
 
@@ -65,7 +65,7 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
     chance = random.Random(seed)
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             for faults, errors in ((broker.faults, RETRIED), (broker.after, RETRIED[1:])):
                 for _ in range(40):
                     fault = chance.choice([*errors, *[ErrorCode.NONE] * 6])
@@ -94,7 +94,7 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
 def test_the_cap_is_reached_and_kept(cap: int) -> None:
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, max_in_flight=cap)) as producer,
         ):
             await acked(producer, "t", b"first", partition=0)
@@ -116,7 +116,7 @@ def test_the_cap_is_reached_and_kept(cap: int) -> None:
 
 def test_all_in_flight_lost_at_once_go_again_in_order() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await acked(producer, "t", b"first", partition=0)
             for kept in (True, False):
                 broker.logs.clear()
@@ -143,7 +143,7 @@ def test_an_expired_batch_makes_no_gap() -> None:
     """
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await acked(producer, "t", b"first", partition=0)
             broker.faults.append(lambda partition, batch: ErrorCode.INVALID_RECORD)
             reported: list[Any] = []
@@ -168,7 +168,7 @@ def test_an_expired_batch_makes_no_gap() -> None:
 )
 def test_a_broker_that_forgot_the_producer(code: ErrorCode) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             await acked(producer, "t", b"first", partition=0)
             broker.faults.append(lambda partition, batch: code)
             reported: list[Any] = []
@@ -182,7 +182,7 @@ def test_a_broker_that_forgot_the_producer(code: ErrorCode) -> None:
 
 def test_a_first_batch_that_is_refused_lets_none_pass() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
             reported: list[Any] = []
             await fill(producer, VALUES, reported)
@@ -194,7 +194,7 @@ def test_a_first_batch_that_is_refused_lets_none_pass() -> None:
 
 def test_errors_that_do_not_pass_and_retries_that_run_out() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, retries=2)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker, retries=2)) as producer:
             broker.faults.append(lambda partition, batch: ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             with pytest.raises(BrokerError, match=r"1 records for t-0: TOPIC_AUTHORIZATION_FAILED"):
                 await acked(producer, "t", b"x", partition=0)
@@ -212,7 +212,7 @@ def test_errors_that_do_not_pass_and_retries_that_run_out() -> None:
 def test_back_pressure() -> None:
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, buffer_memory=2_000)) as producer,
         ):
             await producer.partitions_for("t")
@@ -245,7 +245,7 @@ def test_tasks_that_wait_for_a_full_buffer_have_their_turns() -> None:
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, buffer_memory=2_000)) as producer,
         ):
             await producer.partitions_for("t")
@@ -278,7 +278,7 @@ def test_what_was_split_is_flushed_and_committed_too() -> None:
     """A batch that is split twice is not done when it is gone: its parts are waited for."""
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             async with Producer(options(broker, batch_size=8_000)) as producer:
                 reported: list[Any] = []
                 await acked(producer, "t", b"first", partition=0)
@@ -306,7 +306,7 @@ def test_what_was_split_is_flushed_and_committed_too() -> None:
 def test_a_record_that_fails_while_its_transaction_is_aborted_makes_no_gap() -> None:
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(
                 options(
                     broker,
@@ -344,7 +344,7 @@ def test_a_commit_without_an_answer_can_only_be_repeated(cancelled: bool) -> Non
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(
                 options(
                     broker,
@@ -381,7 +381,7 @@ def test_a_commit_without_an_answer_can_only_be_repeated(cancelled: bool) -> Non
 def test_a_transaction_s_end_that_was_cancelled_can_be_asked_for_again() -> None:
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, transactional_id="id")) as producer,
         ):
             await producer.init_transactions()
@@ -408,7 +408,7 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
 
     async def work() -> None:
         more = {"transactional_id": "id"} if transactional else {}
-        async with ScriptedBroker() as broker, Producer(options(broker, **more)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker, **more)) as producer:
             if transactional:
                 await producer.init_transactions()
                 producer.begin_transaction()
@@ -451,7 +451,7 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
         more = (
             {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000} if then == "expired" else {}
         )
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             producer = Producer(options(broker, **more))
             await acked(producer, "t", b"first" * 30, partition=0)
             broker.holding = True
@@ -506,7 +506,7 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
 
 def test_delivery_timeout() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             more = {"delivery_timeout_ms": 300, "request_timeout_ms": 250}
             async with Producer(options(broker, **more)) as producer:
                 await acked(producer, "t", b"first", partition=0)
@@ -527,7 +527,7 @@ def test_delivery_timeout() -> None:
 
 def test_close_fails_what_cannot_be_sent() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             producer = Producer(options(broker))
             await producer.partitions_for("t")
             broker.holding = True
@@ -547,7 +547,7 @@ def test_an_old_broker_gets_one_at_a_time() -> None:
     """Brokers 0.11 (Produce v3) remember one batch of an idempotent producer."""
 
     async def work() -> None:
-        async with ScriptedBroker(produce=(0, 3)) as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader(produce=(0, 3)) as broker, Producer(options(broker)) as producer:
             await fill(producer, VALUES, [])
             await producer.flush()
             assert broker.highest_unanswered == 1
@@ -560,7 +560,7 @@ def test_muted_partitions_keep_the_order_without_idempotence(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def work(mute: bool) -> bool:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             more = {"enable_idempotence": False, "mute_partitions": mute}
             async with Producer(options(broker, **more)) as producer:
                 await acked(producer, "t", b"first", partition=0)
@@ -582,7 +582,7 @@ def test_muted_partitions_keep_the_order_without_idempotence(
 
 def test_claims_are_in_the_tag_and_true() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             async with Producer(options(broker, claims="tag", compression_type="lz4")) as producer:
                 await fill(producer, VALUES, [])
             for request in broker.requests:
@@ -601,7 +601,7 @@ def test_claims_state_schema_ids_where_the_option_is_set(carrier: str) -> None:
     values = [bytes([0, 0, 0, 0, 7 + n % 2]) + b"avro" for n in range(20)]
 
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             settings = options(
                 broker, claims=carrier, claims_schema_ids=True, compression_type="zstd"
             )
@@ -630,7 +630,7 @@ def test_claims_are_in_the_payload_and_true(codec: str) -> None:
     """The payloads of lz4 and snappy have no place for them: those go into the tag."""
 
     async def work() -> None:
-        async with ScriptedBroker(produce=(3, 8) if codec == "gzip" else (3, 9)) as broker:
+        async with PartitionLeader(produce=(3, 8) if codec == "gzip" else (3, 9)) as broker:
             settings = options(broker, claims="payload", compression_type=codec)
             async with Producer(settings) as producer:
                 await fill(producer, VALUES, [])
@@ -653,7 +653,7 @@ def test_claims_are_in_the_payload_and_true(codec: str) -> None:
 
 def test_claims_that_make_a_batch_too_large_go_into_the_tag() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker:
+        async with PartitionLeader() as broker:
             settings = options(
                 broker, claims="payload", compression_type="zstd", transactional_id="id"
             )
@@ -698,7 +698,7 @@ def test_a_batch_at_the_limit_has_no_room_for_claims() -> None:
 def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:
     async def work() -> None:
         async with (
-            ScriptedBroker(partitions=50) as broker,
+            PartitionLeader(partitions=50) as broker,
             Producer(
                 options(broker, linger_ms=50, batch_size=10_000, partitioner="round_robin")
             ) as producer,
@@ -722,7 +722,7 @@ def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:
 
 def test_another_thread_is_refused() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             refused: list[BaseException] = []
 
             def other() -> None:

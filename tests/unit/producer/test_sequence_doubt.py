@@ -20,7 +20,7 @@ from batchval.producer.batch import Doubt, PartitionQueue
 from batchval.producer.errors import DeliveryUnknownError
 from batchval.producer.sequence_doubt import TRANSITIONS, Action, Doubts, Event, follow
 from tests.support.network import until
-from tests.unit.producer.partition_leader import Fault, ScriptedBroker, no_fault
+from tests.unit.producer.partition_leader import Fault, PartitionLeader, no_fault
 from tests.unit.producer.test_sending import fill, options, run
 
 #: each value fills a batch
@@ -82,7 +82,7 @@ class Case:
     answered none.
     """
 
-    def __init__(self, broker: ScriptedBroker, producer: Producer) -> None:
+    def __init__(self, broker: PartitionLeader, producer: Producer) -> None:
         self.broker, self.producer = broker, producer
         self.results: list[Any] = []
 
@@ -105,7 +105,7 @@ class Case:
 
 @asynccontextmanager
 async def five_stored() -> AsyncIterator[Case]:
-    async with ScriptedBroker(nodes=2) as broker, Producer(options(broker)) as producer:
+    async with PartitionLeader(nodes=2) as broker, Producer(options(broker)) as producer:
         case = Case(broker, producer)
         await fill(producer, FIRST, [])
         await producer.flush()
@@ -213,7 +213,7 @@ def test_a_batch_that_a_later_one_has_passed(truth: str) -> None:
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, retry_backoff_ms=50)) as producer,
         ):
             case = Case(broker, producer)
@@ -241,7 +241,7 @@ def test_not_leader_then_a_later_one_is_acknowledged(when: str) -> None:
 
     async def work() -> None:
         async with (
-            ScriptedBroker() as broker,
+            PartitionLeader() as broker,
             Producer(options(broker, retry_backoff_ms=500)) as producer,
         ):
             case = Case(broker, producer)
@@ -291,7 +291,7 @@ def test_a_stored_batch_before_one_that_fails_stays_in_its_epoch() -> None:
     """Its answer was an error. With the epoch of those after the gap it would be stored twice."""
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             case = Case(broker, producer)
             await fill(producer, FIRST, [])
             await producer.flush()
@@ -313,7 +313,7 @@ def test_batches_of_a_new_epoch_are_doubted_too() -> None:
     """
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with PartitionLeader() as broker, Producer(options(broker)) as producer:
             case = Case(broker, producer)
             await fill(producer, FIRST, [])
             await producer.flush()

@@ -47,7 +47,7 @@ def client() -> ssl.SSLContext:
     return ssl.create_default_context(cadata=pem(AUTHORITY.certificate).decode())
 
 
-class Peer:
+class SteppedClient:
     """A client in steps: ``tls`` writes to ``out``, and reads what ``take`` has received."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Peer:
         self.into, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = client.wrap_bio(self.into, self.out, server_hostname="localhost")
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> SteppedClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +109,7 @@ async def test_a_request_may_follow_the_handshake_at_once(
     client.maximum_version = version
     sent = bytes(range(256)) * 2000
     async with SecuredServer(lambda: context) as server:
-        with Peer(server, client) as peer:
+        with SteppedClient(server, client) as peer:
             last = await peer.shake()
             for n in range(0, len(sent), 1 << 14):
                 peer.tls.write(sent[n : n + (1 << 14)])
@@ -133,7 +133,7 @@ async def test_a_hello_in_pieces_and_a_group_that_is_asked_for_again(
     # second hello.
     context.set_ecdh_curve("prime256v1")
     async with SecuredServer(lambda: context) as server:
-        with Peer(server, client) as peer:
+        with SteppedClient(server, client) as peer:
             hello = peer.hello()
             for piece in (hello[:1], hello[1:4], hello[4:8], hello[8:50], hello[50:]):
                 await peer.send(piece)
@@ -187,7 +187,7 @@ async def test_other_bytes_than_a_hello_end_at_once(
     data, reason = NOT_TLS[what]
     async with SecuredServer(lambda: context, timeout_s=60) as server:
         for _ in range(3):
-            with Peer(server, client) as peer:
+            with SteppedClient(server, client) as peer:
                 await peer.send(data)
                 while await peer.take():
                     pass
@@ -208,7 +208,7 @@ async def test_garbage_after_the_hello(
             bytes(70_000),
         ):
             for at_once in (True, False):
-                with Peer(server, client) as peer:
+                with SteppedClient(server, client) as peer:
                     await peer.send(peer.hello() + garbage * at_once)
                     if not at_once:
                         assert await peer.take()
@@ -228,9 +228,9 @@ async def test_the_deadline_covers_everything(
     # Nothing sent; half a hello; a hello, and no answer to the server's.
     async with SecuredServer(lambda: context, timeout_s=0.3) as server:
         with (
-            Peer(server, client) as silent,
-            Peer(server, client) as half,
-            Peer(server, client) as first,
+            SteppedClient(server, client) as silent,
+            SteppedClient(server, client) as half,
+            SteppedClient(server, client) as first,
         ):
             await half.send(half.hello()[:100])
             await first.send(first.hello())
@@ -252,7 +252,7 @@ async def test_silent_connections_take_no_slot(
     async with SecuredServer(lambda: context) as server:
         with contextlib.ExitStack() as stack:
             for n in range(20):
-                peer = stack.enter_context(Peer(server, client))
+                peer = stack.enter_context(SteppedClient(server, client))
                 await peer.send(peer.hello()[: n * 5])
             for _ in range(3):
                 assert await server.ask(client) == "None"
@@ -264,14 +264,16 @@ async def test_addresses_take_turns(
     context: ssl.SSLContext, client: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Thirty of one address wait; one of each of two others comes last, and is not last.
-    async def secured(peer: Peer) -> None:
+    async def secured(peer: SteppedClient) -> None:
         await peer.send(await peer.shake())
 
     monkeypatch.setattr(handshakes, "START_INTERVAL_S", 0.02)
     async with SecuredServer(lambda: context) as server:
         with contextlib.ExitStack() as stack:
             sources = ["127.0.0.1"] * 30 + ["127.0.0.2", "127.0.0.3"]
-            peers = [stack.enter_context(Peer(server, client, source)) for source in sources]
+            peers = [
+                stack.enter_context(SteppedClient(server, client, source)) for source in sources
+            ]
             await until(lambda: len(server.clients) == 32)
             await asyncio.gather(*map(secured, peers))
             await until(lambda: len(server.secured) == 32)
@@ -287,7 +289,7 @@ async def test_who_has_left_takes_no_turn(
     real = Handshakes.compute
     monkeypatch.setattr(Handshakes, "compute", lambda *a: started.append(a) or real(*a))
     async with SecuredServer(lambda: context) as server:
-        peers = [Peer(server, client) for _ in range(20)]
+        peers = [SteppedClient(server, client) for _ in range(20)]
         await until(lambda: len(server.clients) == 20)
         for peer in peers:
             await peer.send(peer.hello())
@@ -309,7 +311,7 @@ async def test_where_all_slots_are_taken_the_oldest_ends(
     monkeypatch.setattr(handshakes, "SLOT_S", 0.2)
     async with SecuredServer(lambda: context) as server:
         with contextlib.ExitStack() as stack:
-            stalled = [stack.enter_context(Peer(server, client)) for _ in range(3)]
+            stalled = [stack.enter_context(SteppedClient(server, client)) for _ in range(3)]
             for peer in stalled:
                 await peer.send(peer.hello())
                 assert await peer.take()
@@ -341,7 +343,7 @@ async def test_a_connection_that_ends_while_the_thread_works(
 
     monkeypatch.setattr(handshakes, "_do_handshake", slow)
     async with SecuredServer(lambda: context, timeout_s=2.0 if end == "deadline" else 60) as server:
-        peer = Peer(server, client)
+        peer = SteppedClient(server, client)
         await peer.send(peer.hello())
         await until(working.is_set)
         guard = server.clients[0].transport.get_protocol()

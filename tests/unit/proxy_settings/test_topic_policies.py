@@ -9,7 +9,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,11 +19,6 @@ from batchval.network.errors import AuthenticationError, DisconnectError, Networ
 from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
 from batchval.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -51,77 +45,59 @@ from batchval.proxy.produce.policies import (
 from batchval.proxy.settings.config import TopicRule, Upstream
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.setting_types import Address, Secret
+from tests.support.broker_node import BrokerNode
 from tests.support.fixtures import running_kafka
 from tests.support.network import closed_port, until
 from tests.system.interop.kafka_broker import KafkaBroker
 
 USER, PASSWORD = "ga,te=", "pl4nted-s3cret"
-REQUESTS = [
-    ApiVersionsRequest,
-    SaslHandshakeRequest,
-    SaslAuthenticateRequest,
-    MetadataRequest,
-    DescribeConfigsRequest,
-]
-BY_KEY: dict[int, Any] = {kind.api_key: kind for kind in REQUESTS}
 
 
-class Broker:
+class Broker(BrokerNode):
     """A broker that answers the gate's requests to clients that know the password."""
 
     def __init__(
         self, configs: Mapping[str, Mapping[str, str]], mechanism: str | None = None
     ) -> None:
+        handlers = {
+            17: self._handshake,
+            36: self._authenticate,
+            3: self._metadata,
+            32: self._describe,
+        }
+        super().__init__(handlers, ranges={18: (0, 4), 17: (0, 1), 36: (0, 2), 3: (0, 13)})
         self.configs = {topic: dict(config) for topic, config in configs.items()}
         self.mechanism = mechanism
-        self.versions = {18: (0, 4), 17: (0, 1), 36: (0, 2), 3: (0, 13), 32: (1, 4)}
         self.iterations = 4096
         self.asked: list[list[str]] = []
         self.knows_password = True
+        #: by connection
+        self.sessions: dict[object, dict[str, Any]] = {}
 
-    async def __aenter__(self) -> Broker:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
-        return self
+    @property
+    def bootstrap(self) -> Address:
+        return Address("127.0.0.1", self.port)
 
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await asyncio.sleep(0.01)
+    def _session(self) -> dict[str, Any]:
+        start = {"in": self.mechanism is None, "first": "", "server": ""}
+        return self.sessions.setdefault(asyncio.current_task(), start)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        state = {"in": self.mechanism is None, "first": "", "server": ""}
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                (size,) = struct.unpack(">i", await reader.readexactly(4))
-                frame = await reader.readexactly(size)
-                header, request = BY_KEY[struct.unpack_from(">h", frame)[0]].parse(frame)
-                answer = self._answer(request, state)
-                if answer is None:
-                    break
-                for chunk in answer.encode(header.correlation_id, header.api_version):
-                    writer.write(bytes(chunk))
-        writer.close()
+    def _handshake(self, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+        known = request.mechanism == self.mechanism
+        return SaslHandshakeResponse(0 if known else 33, [self.mechanism or ""])
 
-    def _answer(self, request: Any, state: dict[str, Any]) -> Any:
-        if isinstance(request, ApiVersionsRequest):
-            return ApiVersionsResponse(
-                api_keys=[ApiVersion(key, *known) for key, known in self.versions.items()]
-            )
-        if isinstance(request, SaslHandshakeRequest):
-            return SaslHandshakeResponse(
-                0 if request.mechanism == self.mechanism else 33, [self.mechanism or ""]
-            )
-        if isinstance(request, SaslAuthenticateRequest):
-            return self._authenticate(bytes(request.auth_bytes), state)
-        if not state["in"]:
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse | None:
+        if not self._session()["in"]:
             return None
-        if isinstance(request, MetadataRequest):
-            assert request.topics is None
-            assert not request.allow_auto_topic_creation
-            return MetadataResponse(
-                topics=[MetadataResponseTopic(name=topic) for topic in self.configs]
-            )
-        assert isinstance(request, DescribeConfigsRequest)
+        assert request.topics is None
+        assert not request.allow_auto_topic_creation
+        return MetadataResponse(
+            topics=[MetadataResponseTopic(name=topic) for topic in self.configs]
+        )
+
+    def _describe(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse | None:
+        if not self._session()["in"]:
+            return None
         self.asked.append([resource.resource_name for resource in request.resources])
         return DescribeConfigsResponse(
             results=[self._described(r.resource_name) for r in request.resources]
@@ -136,7 +112,8 @@ class Broker:
         ]
         return DescribeConfigsResult(resource_type=2, resource_name=topic, configs=rows)
 
-    def _authenticate(self, token: bytes, state: dict[str, Any]) -> SaslAuthenticateResponse:
+    def _authenticate(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+        token, state = bytes(request.auth_bytes), self._session()
         if self.mechanism == "PLAIN":
             state["in"] = token == f"\0{USER}\0{PASSWORD}".encode()
             return SaslAuthenticateResponse(error_code=0 if state["in"] else 58)
@@ -167,7 +144,7 @@ def upstream(broker: Broker, mechanism: str = "NONE", password: str = PASSWORD) 
     admin: dict[str, Any] = {"mechanism": mechanism}
     if mechanism != "NONE":
         admin |= {"username": USER, "password": password}
-    return Upstream.model_validate({"bootstrap": broker.address, "admin": admin})
+    return Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": admin})
 
 
 CONFIGS = {
@@ -218,7 +195,7 @@ async def test_topic_configurations_are_read(mechanism: str) -> None:
 async def test_any_broker_serves_for_asking() -> None:
     async with Broker(CONFIGS) as broker, Broker(CONFIGS) as other:
         gone = Address("127.0.0.1", closed_port())
-        found = await read_topic_configs(upstream(broker), None, ["orders"], [gone, other.address])
+        found = await read_topic_configs(upstream(broker), None, ["orders"], [gone, other.bootstrap])
         assert set(found) == {"orders"}
         assert (broker.asked, other.asked) == ([], [["orders"]])
         with pytest.raises(OSError, match=r"refused|failed"):
@@ -231,9 +208,9 @@ async def test_plain_shows_no_remote_broker_the_password(monkeypatch: pytest.Mon
         assert await read_topic_configs(settings, None, ["orders"])
         monkeypatch.setattr(Address, "is_loopback", False)
         with pytest.raises(AuthenticationError, match="PLAIN would show the password"):
-            await read_topic_configs(settings, None, ["orders"], [broker.address])
+            await read_topic_configs(settings, None, ["orders"], [broker.bootstrap])
         allowed = settings.model_copy(update={"allow_plaintext": True})
-        assert await read_topic_configs(allowed, None, ["orders"], [broker.address])
+        assert await read_topic_configs(allowed, None, ["orders"], [broker.bootstrap])
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -294,10 +271,10 @@ def test_the_example_of_rfc_7677() -> None:
 
 async def test_a_broker_too_old_to_be_asked() -> None:
     async with Broker(CONFIGS) as broker:
-        broker.versions[3] = (0, 3)  # would create the topics that are asked for
+        broker.ranges[3] = (0, 3)  # would create the topics that are asked for
         with pytest.raises(ProtocolError, match="no version of MetadataRequest"):
             await read_topic_configs(upstream(broker), None, None)
-        del broker.versions[3]
+        del broker.handlers[3]
         with pytest.raises(ProtocolError):
             await read_topic_configs(upstream(broker), None, None)
 
