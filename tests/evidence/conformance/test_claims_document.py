@@ -23,7 +23,7 @@ from batchval.core.claims import (
 from batchval.core.format.crc32c import crc32c
 from batchval.ledger import DEMOTION_MS, FIRST_CHECKED
 from batchval.policy import TopicPolicy
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 NAMES = ("reference/claims-format", "reference/claims-carriers", "concepts/claims")
 PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in NAMES)

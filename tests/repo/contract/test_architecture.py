@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.contract.sources import PACKAGE, ROOT
+from tests.support.sources import PACKAGE, ROOT
 from tools import site_files
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"

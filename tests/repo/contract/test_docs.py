@@ -14,8 +14,8 @@ import pytest
 
 from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
-from tests.repo.contract.shell import Shell
-from tests.repo.contract.sources import ROOT
+from tests.support.shell import Shell
+from tests.support.sources import ROOT
 from tools import generate_rules
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

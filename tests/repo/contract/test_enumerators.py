@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from batchval.core.records.record_errors import KINDS
-from tests.repo.contract.sources import PACKAGE, files
+from tests.support.sources import PACKAGE, files
 
 _ENUM = re.compile(r"^( *)(?:cdef|cpdef) enum\b.*:.*\n((?:\1 .*\n|\n)+)", re.MULTILINE)
 _NUMBER = re.compile(r"^ +(\w+) *= *([^#\n]+)", re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 HOSTILE = ROOT / "tests" / "evidence" / "hostile"
 COVERED: dict[str, tuple[str, ...]] = runpy.run_path(str(HOSTILE / "covered.py"))["COVERED"]

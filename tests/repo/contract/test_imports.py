@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.contract.sources import PACKAGE, ROOT, externs, files, imports
+from tests.support.sources import PACKAGE, ROOT, externs, files, imports
 
 _CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 _CONTRACTS = {c["id"]: c["layers"] for c in _CONFIG["tool"]["importlinter"]["contracts"]}

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.core.format import layout
 from batchval.protocol.apis import ApiKey
-from tests.repo.contract.sources import PACKAGE, files
+from tests.support.sources import PACKAGE, files
 
 _CONSTANT = re.compile(r"^ +([A-Z][A-Z0-9_]*) = (-?[0-9]+)\b", re.MULTILINE)
 _HOMES = {"core/format/layout.py", "core/format/layout.pxd", "core/stages/claims_block.pxd"}

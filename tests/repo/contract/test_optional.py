@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from batchval.optional import EXTRAS, MissingExtraError, require
-from tests.repo.contract.sources import PACKAGE, ROOT
+from tests.support.sources import PACKAGE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 #: the distribution that brings a module, where their names differ

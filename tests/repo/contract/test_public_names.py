@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import batchval
-from tests.repo.contract.sources import PACKAGE, ROOT
+from tests.support.sources import PACKAGE, ROOT
 
 #: packages that a program must not load if it only validates
 NEVER = (

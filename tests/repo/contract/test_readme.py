@@ -13,9 +13,9 @@ import readme_renderer.markdown
 
 from bench import pages
 from bench.pages import __main__ as all_pages
-from tests.repo.contract.sources import ROOT
 from tests.repo.contract.test_docs import WEB
 from tests.support.benches import folders_to_save_in
+from tests.support.sources import ROOT
 
 README = (ROOT / "README.md").read_text("utf-8")
 

@@ -8,7 +8,7 @@ import re
 
 from batchval.core.format.reasons import BROKEN_RULES, REASONS
 from batchval.rules import Rule
-from tests.repo.contract.sources import PACKAGE
+from tests.support.sources import PACKAGE
 
 
 def test_every_reason_is_used() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.repo.contract.sources import PACKAGE, ROOT, files
+from tests.support.sources import PACKAGE, ROOT, files
 
 STUBS = files(PACKAGE, ".pyi")
 ALLOWED = Path(__file__).parent / "stubtest-allowlist.txt"

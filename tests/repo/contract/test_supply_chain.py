@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
 PINNED = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 from tools import dist
 
 

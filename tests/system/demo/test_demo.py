@@ -18,7 +18,7 @@ from demo.attempts import attempts
 from demo.damage import LOG, Damage, damaged_copy, damages
 from demo.lying_sender import ACCEPTS, claimed, lie_of, lying_sender, ways
 from demo.race import peer_version, race
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 SEGMENTS = ROOT / "fixtures" / "segments"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.contract.sources import ROOT
 from tests.repo.contract.test_docs import blocks
+from tests.support.sources import ROOT
 
 SEGMENT = ROOT / "fixtures" / "segments" / "codec-none-0"
 

@@ -17,9 +17,9 @@ from batchval.core.batches.arrow import ArrowColumn, binary_views
 from batchval.core.batches.columns import BatchColumns, scan_batches
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
-from tests.repo.contract.sources import ROOT
 from tests.support.arrow import c_array, moved
 from tests.support.batches import CODECS, GZIP, batch, message, records
+from tests.support.sources import ROOT
 
 LOG = LogValidator(profile="log")
 DATA = b"".join(

@@ -21,7 +21,6 @@ from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, NotABatch
 from batchval.policy import TopicPolicy
 from batchval.types import CompressionType, TimestampType
-from tests.repo.contract.sources import ROOT
 from tests.support.batches import (
     CODECS,
     GZIP,
@@ -39,6 +38,7 @@ from tests.support.batches import (
     varint,
     wrapper,
 )
+from tests.support.sources import ROOT
 from tests.support.unreadable import UNREADABLE
 
 FULL = [

@@ -16,7 +16,7 @@ from batchval.core.batches.arrow import binary_views
 from batchval.core.convert.down_conversion import down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.segment.search_window import follow, resynchronise
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 SEGMENT = (
     ROOT / "fixtures" / "segments" / "codec-none-0" / "00000000000000000000.log"

@@ -16,7 +16,6 @@ from batchval.core import claims
 from batchval.core.batches.batch import batches
 from batchval.core.batches.record_columns import RecordColumns, RecordRow, record_columns
 from batchval.errors import BatchvalError, NotABatch
-from tests.repo.contract.sources import ROOT
 from tests.support.batches import (
     CODECS,
     GZIP,
@@ -29,6 +28,7 @@ from tests.support.batches import (
     record,
     wrapper,
 )
+from tests.support.sources import ROOT
 from tests.support.unreadable import UNREADABLE
 
 PLAIN = [record(i, key=b"key %d" % i, value=b"value %d" % i, timestamp_delta=i) for i in range(40)]

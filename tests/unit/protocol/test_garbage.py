@@ -7,7 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 SCRIPT = """
 import gc

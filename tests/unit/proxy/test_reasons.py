@@ -10,7 +10,7 @@ from typing import get_args
 
 from batchval.proxy.kit.end_reasons import CLIENT, REASONS, explained, reason_of
 from batchval.proxy.tls import handshakes
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 #: methods, and a class, whose first argument is a reason
 _ENDS = {"abort", "end", "end_when_taken", "refuse", "_close", "_note_end", "End", "AnswerFault"}

@@ -195,7 +195,9 @@ async def test_topic_configurations_are_read(mechanism: str) -> None:
 async def test_any_broker_serves_for_asking() -> None:
     async with Broker(CONFIGS) as broker, Broker(CONFIGS) as other:
         gone = Address("127.0.0.1", closed_port())
-        found = await read_topic_configs(upstream(broker), None, ["orders"], [gone, other.bootstrap])
+        found = await read_topic_configs(
+            upstream(broker), None, ["orders"], [gone, other.bootstrap]
+        )
         assert set(found) == {"orders"}
         assert (broker.asked, other.asked) == ([], [["orders"]])
         with pytest.raises(OSError, match=r"refused|failed"):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 FOLDER = Path(__file__).parent / "typing"
 _COMPLAINT = re.compile(r"^.*?:(\d+): error: .*\[([\w-]+)\]$")

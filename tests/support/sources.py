@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "batchval"
 
 _FROM = re.compile(r"^\s*from\s+([.\w]+)\s+(c?)import\s+\(?(.*)")

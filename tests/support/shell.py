@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from tests.repo.contract.sources import ROOT
+from tests.support.sources import ROOT
 
 #: seconds until the commands of one session are ended
 MAX_SESSION_S = 300
