@@ -5,20 +5,16 @@ say.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench import __main__ as runner
-from bench import pages
-from bench.pages import claims as page
-from bench.validation import batches, cells, compare, instructions, jmh, native, report
-from bench.validation import run as run_bench
-from tests.support.benches import ROOT, folders_to_save_in, run
-
-BENCH = ROOT / "bench" / "validation"
+from bench.validation import batches, cells, compare, jmh, native, report
+from tests.support.benches import ROOT, run
 
 
 def measured_by(bench: str, out: Path, *words: str) -> dict[str, Any]:
@@ -71,11 +67,6 @@ def test_no_allocator_call_beyond_the_result(
     assert [row["name"] for row in rows if row["value"] != 0] == []
 
 
-def test_claims_are_compared_with_header_and_crc(claims: dict[str, Any]) -> None:
-    groups = [row["group"] for row in claims["rows"] if "value" in row and "ours_ns" in row]
-    assert [groups.count(group) for group in (page.MANY, page.ONE, page.OF_WALK)] == [3, 3, 3]
-
-
 def test_compare_finds_what_got_worse(tmp_path: Path) -> None:
     row = {"group": report.OTHERS, "name": "lz4 10 × 100 B", "value": 3.0, "spread": 0.02}
     machine = {"commit": "0123abc", "date": "2026-01-02"}
@@ -115,60 +106,6 @@ def test_pytest_groups_run_once(tmp_path: Path) -> None:
     assert "654 passed" in done.stdout
 
 
-def measured(out: Path, wanted: str, *options: object) -> dict[str, Any]:
-    """Measure the rows of these names. Return them by name."""
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-only", "-k", wanted)
-    done = run(*words, *options, f"--benchmark-json={out}", "bench")
-    assert done.returncode == 0, done.stdout[-3000:]
-    return {row["name"]: row for row in json.loads(out.read_text())["benchmarks"]}
-
-
-def test_pytest_rows_are_of_one_batch(tmp_path: Path) -> None:
-    wanted = (
-        "v2-zstd-1-100] and (check or records) and not readers or crc32c and 16 or v0-gzip-1-1000"
-    )
-    rows = measured(tmp_path / "out.json", wanted)
-    group = [row for row in rows.values() if row["group"] == "CRC and all records, zstd, 1 × 100 B"]
-    by_name = {(row["extra_info"]["peer"], row["extra_info"]["operation"]): row for row in group}
-    clients = {(name, "records") for name in ("aiokafka", "kafka-python")}
-    assert clients | {("batchval", "check"), ("batchval", "check_ranges")} <= set(by_name)
-    ranges, one = (by_name["batchval", name] for name in ("check_ranges", "check"))
-    assert ranges["extra_info"]["batches_a_call"] == 100
-    assert ranges["options"]["timer"] == "thread_time"
-    # a hundred batches take about thirty times as long as one
-    assert ranges["stats"]["median"] < 10 * one["stats"]["median"]
-    assert ranges["extra_info"]["allocator_calls"] < 1
-    assert ranges["extra_info"]["allocator_bytes"] > 32  # the columns of a row
-    checksums = [row for row in rows.values() if row["group"] == "CRC-32C, 16 kB"]
-    assert {row["extra_info"]["peer"] for row in checksums} == {
-        "batchval",
-        "crc32c",
-        "google-crc32c",
-    }
-    assert "CRC and all records, magic 0, gzip, 1 × 1000 B" in {
-        row["group"] for row in rows.values()
-    }
-
-
-def test_pytest_groups_hold_the_four_ways_together(tmp_path: Path) -> None:
-    rows = measured(tmp_path / "out.json", "test_path and lz4-1-1000").values()
-    assert {row["group"] for row in rows} == {"paths, lz4, 1 × 1000 B"}
-    ways = {row["extra_info"]["way"] for row in rows}
-    claims = {"claims in a tag", "claims in a header"}
-    assert ways == claims | {"shallow", "full uncompressed", "full of magic 1"}
-    assert all(row["options"]["timer"] == "thread_time" for row in rows)
-    assert all(row["extra_info"]["allocator_bytes"] >= 0 for row in rows)
-
-
-def test_pytest_histograms_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("pygal", reason="pygal is not installed")  # in requirements/dev.txt
-    rows = measured(tmp_path / "out.json", "crc32c", f"--benchmark-histogram={tmp_path / 'chart'}")
-    charts = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
-    assert sorted(charts) == ["chart-CRC-32C,_16_kB.svg", "chart-CRC-32C,_1_MiB.svg"]
-    for name in rows:
-        assert any(name in chart for chart in charts.values())
-
-
 COUNTED = """
 import json
 from bench.validation import native, worker
@@ -190,92 +127,6 @@ def test_counting_sees_python_objects_and_c_calls() -> None:
     assert appended["malloc"] + appended["realloc"] >= 1  # the list's room for one element
     assert mapped["mmap"] == mapped["munmap"] == 1
     assert sum(nothing.values()) == 0
-
-
-def answers(*rounds: list[float], probe: float = 100.0) -> list[dict[str, Any]]:
-    return [{"ns": list(values), "probe": [probe] * len(values)} for values in rounds]
-
-
-def test_slow_samples_do_not_count() -> None:
-    rounds = answers([10, 11, 12], [10, 12, 11])
-    rounds.append({"ns": [30.0, 31.0, 29.0], "probe": [150.0, 160.0, 121.0]})
-    time = report.of_samples(rounds, 100.0)
-    assert time is not None
-    assert (time.fast, time.by_round, time.all_slow) == (11, (11, 11, None), False)
-    assert time.median == 12  # of all nine
-    slow = report.of_samples(answers([30, 30, 30], probe=150.0), 100.0)
-    assert slow is not None
-    assert slow.all_slow
-    assert slow.fast == pytest.approx(20)
-    assert report.of_samples([{"error": "no"}], 100.0) is None
-
-
-def test_kafkas_best_iteration_is_compared_with_our_median() -> None:
-    raw = {
-        "v2-none-100-1000": {
-            "kafka": [{"ns": [30, 25, 28], "bytes": 9000}, {"ns": [40, 26, 22]}],
-            "native check_ranges": answers([10, 10, 10], [11, 11, 11]),
-        },
-    }
-    reader = report.Reader(raw, 100.0, {})
-    (row,) = report.validation_rows(reader)
-    assert (row["group"], row["name"]) == (report.SLOW_PATH.format(100, 1000), "none 100 × 1000 B")
-    assert row["value"] == pytest.approx(22 / 10.5)
-    assert row["median_value"] == pytest.approx(27 / 10.5)
-    assert row["spread"] > 0
-    kafka = reader.times()["v2-none-100-1000"]["kafka"]
-    assert kafka == {"us": 0.027, "best_us": 0.022, "bytes": None}
-
-
-def test_a_result_is_saved_and_its_page_written(
-    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results, docs = folders_to_save_in(tmp_path, monkeypatch)
-    machine = result["machine"] | {"commit": "0123abc"}
-    pages.save("validation", result | {"machine": machine})
-    saved = json.loads((results / "validation.json").read_text())
-    assert saved["rows"] == result["rows"]
-    text = (docs / "validation.md").read_text()
-    assert f"Measured on {machine['date'][:10]} at commit `0123abc`, on " in " ".join(text.split())
-    assert "at most 0 (4 cells)" in text
-    assert "| lz4 100 × 1000 B |" in (docs / "libraries.md").read_text()
-    assert "`0123abc`" in (docs / "README.md").read_text()
-    for commit in ("0123abc with changes", "?"):
-        with pytest.raises(SystemExit, match="cannot save a result of commit"):
-            pages.save("validation", result | {"machine": machine | {"commit": commit}})
-
-
-def test_a_result_without_a_peer_is_not_saved() -> None:
-    run_module = run_bench
-    missing = {"kafka": "no JDK found", "franz-go": "no go"}
-    bench = SimpleNamespace(options=SimpleNamespace(write=True), missing=missing)
-    with pytest.raises(SystemExit, match="every peer; not here: kafka, franz-go"):
-        run_module.check_whole(bench)
-    bench.options.write = False
-    run_module.check_whole(bench)
-    bench.options.write, bench.missing = True, {}
-    run_module.check_whole(bench)
-
-
-ANNOTATED = """
-4,000 (100.0%)  PROGRAM TOTALS
- 4,000 (100.0%)  ceval.c:_PyEval_EvalFrameDefault [/usr/bin/python]
- 3,680 (32.2%)  ???:__pyx_f_8batchval_4core_7records_walk_plain_buffer [/x/records.so]
-   320 ( 2.8%)  crc_kernels.c:by_sse42'2 [/x/crc32c.so]
-"""
-
-
-def test_instructions_are_read_from_callgrinds_table() -> None:
-    counts = instructions.functions(ANNOTATED, 4000)
-    assert counts == {"records_walk_plain_buffer": 3680, "by_sse42": 320}
-
-
-def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="must be a source tree with built extensions"):
-        instructions.entry(tmp_path, "check")
-    assert {
-        instructions.entry(instructions.runs.ROOT, name)[:9] for name in instructions.ENTRIES
-    } == {"__pyx_pw_"}
 
 
 def test_batches_are_the_same_each_time_and_valid() -> None:
@@ -325,3 +176,28 @@ def test_every_bench_is_run_by_its_name(capsys: pytest.CaptureFixture[str]) -> N
     assert "unknown bench 'valdation': expected one of" in capsys.readouterr().err
     done = run("-m", "bench", "compare", "--baseline", "none.json")
     assert (done.returncode, "no baseline at none.json" in done.stderr) == (2, True)
+
+
+PARTIAL = [
+    "validation --quick",
+    "validation --peers native",
+    "claims --rounds 1",
+    "proxy --kroxylicious a",
+    "pipelining --link relay",
+    "spark --large-mib 1",
+]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore what the runner and the modules of benches set."""
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+
+
+@pytest.mark.parametrize("words", PARTIAL)
+def test_a_part_of_a_run_is_not_saved(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        runner.main([*words.split(), "--write"])
+    assert ended.value.code == 2
+    assert "--write needs " in capsys.readouterr().err

@@ -1,26 +1,22 @@
-"""The bench of claims in a broker: its load, its counts and its ratios. No time is asserted."""
+"""The benches of claims in a broker and of the gate: their loads and counts. No time is asserted."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from batchval import LogValidator, scan_batches
+from batchval import LogValidator
 from batchval.core import claims
 from batchval.protocol.walkers.produce import ProduceRequestView
-from bench.claims import broker_cpu, broker_rig, produce_load
-from bench.proxy import ends, load
+from bench.claims import broker_cpu, produce_load
+from bench.proxy import ends, load, proxies
 from tests.support.benches import ROOT, run
 
-BENCH = ROOT / "bench" / "claims" / "broker_cpu.py"
-AT_REST = ROOT / "bench" / "claims" / "at_rest.py"
-SEGMENTS = ROOT / "fixtures" / "segments"
-LOG = "00000000000000000000.log"
+CLAIMS = ROOT / "bench" / "claims"
 
 
 @pytest.fixture(scope="module")
@@ -87,116 +83,9 @@ def test_the_requests_are_valid_and_their_claims_honest(
         assert claims.read(records) == expected
 
 
-def test_batches_are_counted_as_a_log_grows(tmp_path: Path) -> None:
-    data = (SEGMENTS / "codec-lz4-0" / LOG).read_bytes()
-    positions = [*scan_batches(data)["position"].tolist(), len(data)]
-    number = len(positions) - 1
-    for name in ("topic-0", "topic-1", "topic-more-0"):
-        (tmp_path / name).mkdir(parents=True)
-    log = tmp_path / "topic-0" / LOG
-    log.write_bytes(data[: positions[2]])
-    (tmp_path / "topic-more-0" / LOG).write_bytes(data)
-    stored = broker_rig.StoredBatches(tmp_path, "topic")
-    assert stored.since_last() == 0
-    log.write_bytes(data[: positions[3] + 40])  # the fourth is not whole yet
-    assert stored.since_last() == 1
-    log.write_bytes(data)
-    (tmp_path / "topic-1" / LOG).write_bytes(data)
-    assert stored.since_last() == number - 3 + number
-    shutil.rmtree(log.parent)
-    assert stored.since_last() == 0
-
-
-def samples(*broker: float, **more: float) -> list[dict[str, Any]]:
-    """Return one sample for each broker time, with other processes."""
-    found = []
-    for us in broker:
-        times = {"broker": us, **more}
-        cores = {name: time / 4000 for name, time in times.items()}
-        found.append(
-            {"batches": 100, "bytes": 1, "seconds": 1.0, "fed": 0.99, "us": times, "cores": cores}
-        )
-    return found
-
-
-def row(part: str, way: str, made: list[dict[str, Any]], codec: str = "gzip") -> dict[str, Any]:
-    return {
-        "part": part,
-        "way": way,
-        "codec": codec,
-        "kilobytes": 64,
-        "partitions": 1,
-        "mb": 20.0,
-        "samples": made,
-    }
-
-
-def test_a_ratio_is_that_of_one_round() -> None:
-    rows = [
-        row("whole", "stock", samples(1000, 2000, 1500)),
-        row("whole", "agents", samples(300, 600, 450)),
-    ]
-    stock, agents = broker_cpu.summary(rows)
-    assert stock["us"] == {"broker": 1500}
-    assert "ratios" not in stock
-    assert agents["ratios"]["servers"] == pytest.approx({"median": 0.3, "low": 0.3, "high": 0.3})
-
-
-def test_gate_and_broker_are_added_up_and_the_producer_is_not() -> None:
-    stock = samples(1000, producer=500)
-    gate = samples(400, producer=500, gate=300)
-    _, found = broker_cpu.summary([row("grid", "stock", stock), row("grid", "gate", gate)])
-    medians = {name: ratio["median"] for name, ratio in found["ratios"].items()}
-    assert medians == pytest.approx({"servers": 0.7, "all": 0.8, "producer": 1.0})
-
-
-def test_fewer_trusted_batches_than_were_sent_are_an_error() -> None:
-    rows = [row("whole", "stock", samples(1, 1)), row("whole", "agents", samples(1, 1))]
-    before = {"Trusted": 5, "Lying": 0}
-    broker_cpu.check(rows, before, {"Trusted": 205, "Lying": 0})
-    with pytest.raises(RuntimeError, match="150 of 200 batches were trusted"):
-        broker_cpu.check(rows, before, {"Trusted": 155, "Lying": 0})
-    with pytest.raises(RuntimeError, match="found to be lies"):
-        broker_cpu.check(rows, before, {"Trusted": 205, "Lying": 1})
-
-
-def test_each_part_has_all_its_loads() -> None:
-    codecs = ("gzip", "snappy", "lz4", "zstd")
-    grid = broker_cpu.loads("grid", codecs)
-    assert len(set(grid)) == 4 * 2 * 2 * 2
-    assert list(broker_cpu.ways("grid", "lz4")) == ["stock", "agents", "gate"]
-    assert [len(broker_cpu.ways("gate", codec)) for codec in codecs] == [4, 3, 3, 4]
-    assert [one.codec for one in broker_cpu.loads("whole", codecs)] == list(codecs)
-
-
-def test_parts_that_are_not_measured_again_stay() -> None:
-    saved = {"parts": {name: {"date": "2026-01-02"} for name in ("gate", "whole", "policies")}}
-    grid = {"date": "2026-01-03", "machine": {"commit": "0123abc"}}
-    result = broker_cpu.merged({"grid": grid}, saved)
-    assert list(result["parts"]) == ["whole", "policies", "gate", "grid"]
-    assert (result["date"], result["machine"]) == ("2026-01-03", {"commit": "0123abc"})
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--write", "--quick"], "--write needs a whole run"),
-        (["--write", "--codecs", "lz4"], "--write needs whole parts"),
-        (["--codecs", "lzma"], "invalid codec 'lzma': expected gzip, snappy, lz4, zstd"),
-        (["--only", ","], "no part: expected whole, policies, gate, grid"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(
-    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        broker_cpu.arguments(words)
-    assert error in capsys.readouterr().err
-
-
 def test_each_way_to_read_a_segment_has_a_row(tmp_path: Path) -> None:
     out = tmp_path / "at-rest"
-    done = run(AT_REST, "--out", out, "--mb", "1", "--rounds", "1", "--rate", "0.5")
+    done = run(CLAIMS / "at_rest.py", "--out", out, "--mb", "1", "--rounds", "1", "--rate", "0.5")
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.with_suffix(".json").read_text())["rows"]
     assert [(row["codec"], row["figures"]) for row in rows] == [
@@ -212,7 +101,7 @@ def test_each_way_to_read_a_segment_has_a_row(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_everything_is_measured_once_with_real_brokers(tmp_path: Path) -> None:
     out = tmp_path / "result"
-    done = run(BENCH, "--quick", "--codecs", "zstd", "--out", out)
+    done = run(CLAIMS / "broker_cpu.py", "--quick", "--codecs", "zstd", "--out", out)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.with_suffix(".json").read_text())
     assert list(found["parts"]) == list(broker_cpu.PARTS)
@@ -222,3 +111,67 @@ def test_everything_is_measured_once_with_real_brokers(tmp_path: Path) -> None:
         )
         assert part["counters"]["Trusted"] > 0
         assert all(one["batches"] > 0 for found in part["samples"] for one in found["samples"])
+
+
+def test_fewer_trusted_batches_than_were_sent_are_an_error() -> None:
+    samples = [{"batches": 100}, {"batches": 100}]
+    rows = [{"way": way, "samples": samples} for way in ("stock", "agents")]
+    before = {"Trusted": 5, "Lying": 0}
+    broker_cpu.check(rows, before, {"Trusted": 205, "Lying": 0})
+    with pytest.raises(RuntimeError, match="150 of 200 batches were trusted"):
+        broker_cpu.check(rows, before, {"Trusted": 155, "Lying": 0})
+    with pytest.raises(RuntimeError, match="found to be lies"):
+        broker_cpu.check(rows, before, {"Trusted": 205, "Lying": 1})
+
+
+@pytest.fixture(scope="module")
+def gate_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("proxy") / "gate_result"
+    done = run(ROOT / "bench" / "proxy" / "proxies.py", "--quick", "--codecs", "lz4", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
+    answer: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
+    return answer
+
+
+@pytest.mark.long
+def test_the_gate_is_measured_with_and_without_a_proxy(gate_result: dict[str, Any]) -> None:
+    samples = gate_result["whole"]
+    for size in load.SIZES:
+        for way in ("validating", "off"):
+            (sample,) = samples[f"{size} none"][way]
+            assert sample["requests"] > 0
+            assert 0.9 < sample["bytes"] / sample["requests"] / load.SIZES[size] <= 1
+            assert sample["cpu_s_a_gb"] > 0
+    for size in ("64 kB", "1 MB"):
+        assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
+    assert set(samples["latency 64 kB"]) == {"direct", "pump", "validating"}
+    assert all(sample["waited"] >= 0 for (sample,) in samples["latency 64 kB"].values())
+    if "TLS" not in gate_result["settings"]["missing"]:
+        for size in proxies.TLS_SIZES:
+            assert set(samples[f"{size} TLS"]) == {"validating", "off"}
+            assert all(one["requests"] > 0 for (one,) in samples[f"{size} TLS"].values())
+    assert gate_result["memory"]["stalled_client"]["bytes_queued"] == 20 * (8 + load.FETCH_ANSWER)
+    assert gate_result["memory"]["stalled_broker"]["bytes_taken"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("size", list(load.SIZES))
+def test_the_requests_are_of_the_size_they_say_and_valid(
+    tmp_path: Path, size: str, codec: str
+) -> None:
+    made = load.make(tmp_path, size, codec, claims=codec != "none", quick=True)
+    data = made.path.read_bytes()
+    count = 0
+    while data:
+        frame, data = data[: load.frame_size(data)], data[load.frame_size(data) :]
+        assert len(frame) <= load.SIZES[size]
+        assert codec != "none" or len(frame) > 0.9 * load.SIZES[size]
+        request = ProduceRequestView(memoryview(frame)[4:])
+        assert request.has_claims == (codec != "none")
+        records = request.records(0)
+        assert records is not None
+        assert LogValidator().check(records, now_ms=1_800_000_000_000, produce_version=9).ok
+        count += 1
+    assert count == 4

@@ -8,16 +8,11 @@ import json
 import random
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench.pipelining import table
 from bench.pipelining import table_wire as wire
 from tests.support.benches import ROOT, run
-
-BENCH = ROOT / "bench" / "pipelining"
-
 
 CLIENT, BROKER = 40_000, 9101
 
@@ -59,28 +54,6 @@ def test_requests_in_flight_are_counted_by_their_ids_whatever_the_pieces() -> No
         )
 
 
-def test_an_answer_in_part_is_none() -> None:
-    count = wire.Wire()
-    requests, responses = count.connection()
-    requests.feed(request(1)[: wire.REQUEST_HEAD])
-    responses.feed(response(1)[:-1])
-    assert count.open_now == 1
-    responses.feed(response(1)[-1:])
-    assert count.open_now == 0
-
-
-def test_all_brokers_together_and_a_run_after_another() -> None:
-    count = wire.Wire()
-    first, second = count.connection(), count.connection()
-    first[0].feed(request(1) + request(2))
-    second[0].feed(request(1) + request(2) + request(3))
-    assert (count.highest, count.highest_total) == (3, 5)
-    count.start()
-    second[1].feed(response(1))  # of before
-    count.connection()[0].feed(request(1))
-    assert (count.highest, count.highest_total, count.report()["requests"]) == (1, 1, 1)
-
-
 def packet(from_client: bool, sequence: int, payload: bytes, flags: int = 16) -> bytes:
     ports = (CLIENT, BROKER) if from_client else (BROKER, CLIENT)
     tcp = struct.pack(">HHIIBBHHH", *ports, sequence & 0xFFFFFFFF, 0, 5 << 4, flags, 0, 0, 0)
@@ -109,38 +82,24 @@ def test_packets_sent_again_or_overtaken_count_once(start: int) -> None:
         assert count.open_now == 0
 
 
-def test_a_row_has_the_best_run_and_the_most_requests_in_flight() -> None:
-    def sample(seconds: float, in_flight: int) -> dict[str, Any]:
-        seen = {"requests": 220, "bytes": 110_000_000, "in_flight": in_flight}
-        seen |= {"in_flight_total": in_flight, "steady_bytes_per_s": 15_000_000}
-        one = {"peer": "sarama 1.31.0", "cell": "one", "rtt_ms": 140.0, "congestion": "cubic"}
-        return one | {"records": 110_000, "batch": 500_000, "seconds": seconds, "wire": seen}
-
-    lost = sample(1.0, 1) | {"error": "3 of 110000 failed"}
-    (row,) = table.rows([sample(10.0, 5), sample(8.0, 6), lost], brokers=5)
-    assert (row["rounds"], row["in_flight"], row["cap_kept"]) == (2, 6, False)
-    assert row["max_records_per_s"] == pytest.approx(13_750)
-    assert row["steady_records_per_s"] == pytest.approx(15_000)
-    assert row["bound_records_per_s"] == pytest.approx(5 * 500 / 0.14)
-    assert table.rows([lost], brokers=5)[0]["error"] == "3 of 110000 failed"
-
-
 @pytest.mark.jvm
 @pytest.mark.long
 def test_the_table_is_made(tmp_path: Path) -> None:
     """Run librdkafka's loop against a real broker, through a relay that counts."""
     out = tmp_path / "table"
-    command = [
-        BENCH / "table.py",
+    words = [
         "--quick",
         "--link",
         "relay",
         "--rtt",
-        1,
+        "1",
         "--peers",
         "librdkafka",
+        "--cells",
+        "one",
+        "one-1",
     ]
-    done = run(*command, "--cells", "one", "one-1", "--out", out)
+    done = run(ROOT / "bench" / "pipelining" / "table.py", *words, "--out", out)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
     result = json.loads(out.with_suffix(".json").read_text())

@@ -1,8 +1,11 @@
-"""The pages for maintainers name the files that are there."""
+"""The pages for maintainers name the files that are there; every native module is fuzzed, and fuzzed
+under the sanitizers too.
+"""
 
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -41,25 +44,6 @@ def test_every_file_says_what_it_holds() -> None:
     assert site_files.missing() == set()
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
-        ("a.py", 'r"""Read `a|b`, KIP-1.\n\nMore."""', "Read `a|b`, KIP-1"),
-        ("a.pyx", '# cython: x\n"""Two\nlines. And more."""\n', "Two lines"),
-        ("a.c", "/* Checksums (RFC 1).\n *\n * More. */", "Checksums (RFC 1)"),
-        ("a.html.j2", "{# The page: a frame. -#}\n<html>", "The page: a frame"),
-        ("a.pxd", "", ""),
-    ],
-)
-def test_the_first_sentence(name: str, text: str, found: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.write_text(text)
-    assert site_files.sentence(path) == found
-    path.write_text("int x;\n")
-    with pytest.raises(ValueError, match="begins with no docstring"):
-        site_files.sentence(path)
-
-
 def test_the_files_to_read_first_exist() -> None:
     """Resolve the bare names of the table of packages: each is in one of its row's packages."""
     rows = re.findall(
@@ -85,3 +69,20 @@ def test_paths_exist(page: Path) -> None:
     roots = [ROOT, PACKAGE] if is_below else [ROOT]
     paths = [path for path in _PATH.findall(text) if not path.startswith(("build/", "dist/"))]
     assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
+HOSTILE = ROOT / "tests" / "evidence" / "hostile"
+COVERED: dict[str, tuple[str, ...]] = runpy.run_path(str(HOSTILE / "covered.py"))["COVERED"]
+NATIVE = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "batchval").rglob("*.pyx")
+}
+
+
+def test_every_native_module_has_a_target() -> None:
+    named = {module for modules in COVERED.values() for module in modules}
+    assert named == NATIVE
+
+
+def test_the_sanitizers_run_every_target() -> None:
+    assert set(runpy.run_path(str(HOSTILE / "sanitizers.py"))["TARGETS"]) == set(COVERED)

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import readme_renderer.markdown
 
 from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
+from bench.pages import __main__ as all_pages
 from tests.support.shell import Shell
 from tests.support.sources import ROOT
 from tools import generate_rules
@@ -132,24 +134,6 @@ def test_what_is_written_from_the_rules_is_up_to_date() -> None:
     assert stale == [], f"run {generate_rules.COMMAND}, then make build"
 
 
-@pytest.mark.parametrize("path", generate_rules.FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_stale_file_is_named(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A copy whose last written line differs, and the command writes it again."""
-    copy = tmp_path / path.name
-    text = path.read_text("utf-8")
-    written = generate_rules.FILES[path]
-    copy.write_text(text + "# by hand\n", "utf-8")
-    monkeypatch.setattr(generate_rules, "ROOT", tmp_path)
-    monkeypatch.setattr(generate_rules, "FILES", {copy: written})
-    assert generate_rules.main(["--check"]) == 1
-    assert capsys.readouterr().err == f"not up to date: {path.name}. Run {generate_rules.COMMAND}\n"
-    assert generate_rules.main([]) == 0
-    assert copy.read_text("utf-8") == text
-    assert generate_rules.main(["--check"]) == 0
-
-
 def test_every_rule_is_explained() -> None:
     """Find class and method for Kafka's own rules, and for those of files that it reads at
     startup.
@@ -200,3 +184,30 @@ def test_every_make_target_that_is_named_exists() -> None:
         )
     assert named <= targets
     assert {"demo", "test"} <= named
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_links_and_pictures_are_absolute() -> None:
+    """Follow what the README links to where a package index renders it."""
+    rendered = readme_renderer.markdown.render(README)
+    assert rendered is not None
+    assert rendered.count("<table>") == README.count("|---|") + README.count("| --- |\n")
+    links = re.findall(r'<a [^>]*href="([^#"][^"]*)"', rendered)
+    pictures = re.findall(r'<img [^>]*src="([^"]*)"', rendered)
+    file, picture = WEB
+    assert len(links) > 10
+    assert len(pictures) == len(re.findall(r'<img [^>]*alt="[^"]', rendered)) == 2
+    assert all(target.startswith("https://") for target in links)
+    assert all(target.startswith(picture) and target.endswith(".svg") for target in pictures)
+    assert not [target for target in links if target.startswith(picture)]
+    for target in links:
+        if target.startswith(file):
+            assert (ROOT / target.removeprefix(file)).is_file(), target
+
+
+def test_pages_chart_and_figures_are_those_of_the_results() -> None:
+    texts = all_pages.documents() | all_pages.readme()
+    assert all_pages.different(texts) == [], "make bench-pages writes them"

@@ -10,9 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from batchval.optional import EXTRAS, MissingExtraError, require
+from batchval.optional import EXTRAS
 from tests.support.sources import PACKAGE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -59,20 +57,6 @@ def test_every_import_is_declared() -> None:
     assert list(undeclared(PACKAGE, {normal(one) for one in wanted})) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("import lz4.block, json", []),
-        ("def f():\n    from typing_extensions import Buffer", ["a.py: typing_extensions"]),
-        ("if TYPE_CHECKING:\n    from typing_extensions import Buffer", []),
-        ("if TYPE_CHECKING:\n    import lz4\nelse:\n    import isal", ["a.py: isal"]),
-    ],
-)
-def test_an_undeclared_import_is_found(text: str, found: list[str], tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(text)
-    assert list(undeclared(tmp_path, {"lz4"})) == found
-
-
 def test_the_table_names_extras_and_modules_that_exist() -> None:
     assert EXTRAS
     for start, (extra, names) in EXTRAS.items():
@@ -80,63 +64,6 @@ def test_the_table_names_extras_and_modules_that_exist() -> None:
         assert {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in names} <= brought
         place = ROOT / start.replace(".", "/")
         assert place.is_dir() or list(place.parent.glob(f"{place.name}*.py"))
-
-
-def test_what_is_installed_is_not_missing() -> None:
-    assert EXTRAS
-    for part in EXTRAS:
-        require(part)
-
-
-@pytest.mark.parametrize(
-    ("module", "blocked", "message"),
-    [
-        (
-            "batchval.audit.arrow_rows",
-            "pyarrow",
-            "batchval.audit needs pyarrow, which is not installed: pip",
-        ),
-        (
-            "batchval.proxy.tls.tls",
-            "pydantic",
-            "batchval.proxy needs pydantic, which is not installed: pip",
-        ),
-        (
-            "batchval.spark.udf",
-            "pyspark",
-            "batchval.spark needs pyspark, which is not installed: pip",
-        ),
-        (
-            "batchval.perf.clients.rdkafka",
-            "confluent_kafka",
-            "batchval.perf.clients.rdkafka needs confluent_kafka, which is not installed: pip",
-        ),
-    ],
-)
-def test_a_missing_extra_is_named(module: str, blocked: str, message: str) -> None:
-    script = f"""
-import sys
-sys.modules[{blocked!r}] = None
-from batchval.errors import BatchvalError
-try:
-    import {module}
-except BatchvalError as error:
-    print(type(error).__name__, error.name, error.extra, error)
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    extra = next(name for start, (name, _) in EXTRAS.items() if module.startswith(start))
-    assert (
-        ran.stdout == f"MissingExtraError {blocked} {extra} {message} install 'batchval[{extra}]'\n"
-    ), ran.stderr
-
-
-def test_the_error_is_an_import_error_too() -> None:
-    """Catch it as ImportError, and read the missing module's name from it."""
-    error = MissingExtraError("batchval.audit", "pyarrow", "audit")
-    assert isinstance(error, ModuleNotFoundError)
-    assert error.name == "pyarrow"
 
 
 def test_the_core_tests_need_no_other_extra_and_no_source() -> None:

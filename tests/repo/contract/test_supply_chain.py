@@ -1,4 +1,6 @@
-"""What builds a release is pinned: actions by commit, packages by hash, images by digest."""
+"""What builds a release is pinned: actions by commit, packages by hash, images by digest. What the
+workflows name exists, CI runs one script, and the hooks of pre-commit are the checks of `make lint`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.sources import ROOT
+from tools import lock
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
 PINNED = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
@@ -52,18 +57,6 @@ def test_actions_are_pinned_by_commit(path: Path) -> None:
     text = path.read_text("utf-8")
     assert "uses:" in text
     assert unpinned(text) == []
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        "actions/checkout@v4",
-        "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1",
-        "docker://debian:13",
-    ],
-)
-def test_an_action_that_is_not_pinned_is_found(use: str) -> None:
-    assert unpinned(f"    steps:\n      - uses: {use}\n") == [use]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -118,19 +111,6 @@ def test_packages_are_installed_by_hash() -> None:
     assert [one for one in found if not is_pinned(one[1])] == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "pip install batchval",
-        "echo a && /build/bin/pip install build",
-        "pip3 \\\n  install x",
-        "@$(1)/bin/python $(PIP) --upgrade x",
-    ],
-)
-def test_an_installation_without_hashes_is_found(command: str) -> None:
-    assert [one for one in installs(command) if not is_pinned(one)]
-
-
 def test_the_base_image_is_pinned_by_digest() -> None:
     for path in [
         *(ROOT / "deploy").rglob("*ontainerfile*"),
@@ -152,3 +132,100 @@ def test_newer_versions_of_all_that_is_pinned_are_asked_for() -> None:
     for one in updates:
         for glob in one.get("exclude-paths", []):
             assert list(ROOT.glob(glob)), glob
+
+
+HOOKS = ROOT / ".pre-commit-config.yaml"
+
+
+def steps(workflow: Any) -> Iterator[dict[str, Any]]:
+    for job in workflow["jobs"].values():
+        yield from job["steps"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_files_and_targets_that_workflows_name_exist(path: Path) -> None:
+    text = "\n".join(step.get("run", "") for step in steps(loaded(path)))
+    assert text.strip()
+    named = re.findall(r"(?:^|[\s(])((?:\.ci|tools|requirements)/[\w./-]+)", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    targets = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([a-z][a-z-]*)", text)) <= set(targets)
+    modules = re.findall(r"-m ((?:tools|bench)[\w.]*)", text)
+    assert [name for name in modules if not list(ROOT.glob(f"{name.replace('.', '/')}*"))] == []
+
+
+def test_ci_runs_one_script() -> None:
+    workflow = loaded(ROOT / ".github" / "workflows" / "ci.yml")
+    assert [one["run"] for one in workflow["jobs"]["ci"]["steps"] if "run" in one] == [".ci/run"]
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
+    pythons = [
+        step["with"]["python-version"]
+        for step in steps(workflow)
+        if "python-version" in step.get("with", {})
+    ]
+    assert set(pythons) == {"3.11"}
+
+
+def lint_commands() -> list[str]:
+    """Return what `make lint` runs, without variables and paths of the environment."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    recipe = text.split("\nlint:", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
+    return [plain(line.partition("  #")[0].strip()) for line in recipe]
+
+
+def plain(command: str) -> str:
+    words = re.sub(
+        r'PATH="?[^ ]*"? |exec |\$\(VENV\)/bin/|\.venv/bin/|bash -c ', "", command.replace("'", "")
+    )
+    return words.replace("$(PY)", "python").removesuffix(" .")
+
+
+def test_hooks_are_the_checks_of_lint() -> None:
+    (repository,) = loaded(HOOKS)["repos"]
+    hooks = {hook["id"]: hook for hook in repository["hooks"]}
+    assert repository["repo"] == "local"
+    # without it, each of them runs at a push, too
+    assert loaded(HOOKS)["default_stages"] == ["pre-commit"]
+    assert {hook["language"] for hook in hooks.values()} == {"system"}
+    entries = [plain(hook["entry"]) for name, hook in hooks.items() if name != "check"]
+    # figures need the branch's commits: make check asks for them at the push
+    assert sorted([*entries, "python -m bench.pages --commits"]) == sorted(lint_commands())
+
+
+_PIN = re.compile(
+    r"^([A-Za-z0-9._-]+)==([^ ;\\]+)(.*?)((?: *\\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE
+)
+
+
+def pins(name: str) -> dict[str, set[str]]:
+    """Return {distribution: its versions} of a lock file; several where markers choose one."""
+    found: dict[str, set[str]] = {}
+    for distribution, version, _, _ in _PIN.findall(
+        (lock.FOLDER / f"{name}.txt").read_text("utf-8")
+    ):
+        found.setdefault(canonicalize_name(distribution), set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize("name", lock.FILES)
+def test_a_lock_has_what_pyproject_asks_for(name: str) -> None:
+    """Compare a lock with pyproject.toml. If this fails: make lock."""
+    locked = pins(name)
+    for one in map(Requirement, lock.requirements(name)):
+        versions = locked.get(canonicalize_name(one.name), set())
+        assert versions, one
+        assert all(one.specifier.contains(version) for version in versions), one
+
+
+@pytest.mark.parametrize("name", lock.FILES)
+def test_every_line_is_a_pin_with_hashes(name: str) -> None:
+    text = (lock.FOLDER / f"{name}.txt").read_text("utf-8")
+    assert re.sub(_PIN, "", text).strip() == text.splitlines()[0]
+    assert "://" not in text
+
+
+def test_the_locks_agree() -> None:
+    versions = pins("dev")
+    for name in set(lock.FILES) - {"dev"}:
+        for distribution, found in pins(name).items():
+            assert found <= versions.get(distribution, found), (name, distribution)

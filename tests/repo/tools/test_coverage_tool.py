@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-TOOL = Path(__file__).resolve().parents[3] / "tools" / "coverage.py"
-
-
-@pytest.fixture
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("coverage_tool", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tools import coverage as tool
 
 
 def measured(lines: int, missing: list[int]) -> dict[str, Any]:
@@ -32,7 +20,7 @@ def measured(lines: int, missing: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "files", [{}, {"a.pyx": measured(0, [])}, {"a.pyx": measured(9, list(range(9)))}]
 )
-def test_a_module_of_which_nothing_was_measured(tool: ModuleType, files: dict[str, Any]) -> None:
+def test_a_module_of_which_nothing_was_measured(files: dict[str, Any]) -> None:
     with pytest.raises(tool.NothingMeasured, match=r"a\.pyx"):
         tool.table(files, ["a.pyx"], missing=False)
 
@@ -41,7 +29,6 @@ def test_a_module_of_which_nothing_was_measured(tool: ModuleType, files: dict[st
     ("passed", "floor", "code"), [(True, 90.0, 0), (True, 90.1, 1), (False, 0.0, 1)]
 )
 def test_exit_codes(
-    tool: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     passed: bool,

@@ -37,30 +37,11 @@ def module(
     """Compile a module as setup.py does, but for some flags; later flags win."""
     source = folder / "small.c"
     source.write_text(SOURCE.format(before=before, pattern=pattern))
-    command = [
-        *os.environ.get("CC", "cc").split(),
-        "-shared",
-        "-fPIC",
-        "-O3",
-        "-g0",
-        "-fvisibility=hidden",
-        "-nostartfiles",
-    ]
-    command += [
-        "-fno-plt",
-        "-fstack-protector-strong",
-        "-U_FORTIFY_SOURCE",
-        "-D_FORTIFY_SOURCE=2",
-        BRANCHES.format(ON),
-    ]
-    command += [
-        "-Wl,-z,relro,-z,now,-z,noexecstack",
-        *["-s"] * strip,
-        *flags,
-        "-o",
-        "small.so",
-        source.name,
-    ]
+    compiler = os.environ.get("CC", "cc").split()
+    words = f"""-shared -fPIC -O3 -g0 -fvisibility=hidden -nostartfiles -fno-plt
+        -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 {BRANCHES.format(ON)}
+        -Wl,-z,relro,-z,now,-z,noexecstack""".split()
+    command = [*compiler, *words, *["-s"] * strip, *flags, "-o", "small.so", source.name]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return (folder / "small.so").read_bytes()
 

@@ -79,12 +79,6 @@ def test_a_folder_may_have_as_many_long_lines_as_are_recorded(repository: Reposi
     ]
 
 
-def test_deleted_and_binary_files_are_passed_over(repository: Repository) -> None:
-    (repository.root / "old.py").unlink()
-    (repository.root / "binary.py").write_bytes(b"\xff\xfe\0" + b"x " * 60)
-    assert repository.findings() == []
-
-
 def test_long_subjects_are_found(repository: Repository, tmp_path: Path) -> None:
     repository.write("a.txt", "1")
     repository.commit("proxy: " + "x" * 65)

@@ -7,7 +7,7 @@ import re
 import yaml
 
 from batchval.proxy.settings.config import Metrics
-from tests.repo.tools.test_lock import pins
+from tests.repo.contract.test_supply_chain import pins
 from tests.system.deploy.charts import CHART
 from tests.system.deploy.containerfile import FILE, ROOT, instructions, the, tracked, words
 from tools import lock
