@@ -1,6 +1,6 @@
 """Write batchval/protocol/messages/, apis.py, error_schemas.py, raised_fetch.py,
-walkers/positions.pyx and walkers/fetch_layout.pxd, and the messages of
-tests/unit/protocol/address_messages/, from Kafka's message definitions.
+walkers/positions.pyx and walkers/fetch_layout.pxd from Kafka's message definitions. Copy the
+definitions that tests read to tests/unit/protocol/address_messages.json.
 
     python tools/generate_protocol.py            write the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
@@ -26,7 +26,7 @@ from tools import (  # noqa: E402
 from tools.kafka_definitions import Definition, Definitions, Field, jar, snake  # noqa: E402
 
 TARGET = ROOT / "batchval" / "protocol"
-TEST_TARGET = ROOT / "tests" / "unit" / "protocol" / "address_messages"
+TEST_TARGET = ROOT / "tests" / "unit" / "protocol" / "address_messages.json"
 
 #: the APIs whose messages are written
 APIS = [
@@ -34,7 +34,7 @@ APIS = [
     "Heartbeat", "LeaveGroup", "SyncGroup", "SaslHandshake", "ApiVersions", "InitProducerId", "AddPartitionsToTxn",
     "EndTxn", "DescribeConfigs", "SaslAuthenticate", "CreateTopics",
 ]  # fmt: skip
-#: those that only the tests of the walkers read and write
+#: those that only the tests of the walkers read and write: their modules are made when tests run
 TEST_APIS = ["DescribeCluster", "ShareFetch", "ShareAcknowledge"]
 
 APIS_HEAD = '''"""Every API of Kafka {version}: its number, its versions, and whose answers name hosts.
@@ -162,7 +162,7 @@ def __dir__() -> list[str]:
 '''
 
 
-def _module(definitions: Definitions, api: str) -> str:
+def message_module(definitions: Definitions, api: str) -> str:
     request, response = definitions.load(f"{api}Request"), definitions.load(f"{api}Response")
     return protocol_messages.module(api, request, response, definitions.version)
 
@@ -181,15 +181,16 @@ def generated(definitions: Definitions) -> dict[Path, str]:
     for api in APIS:
         module = snake(api)
         names |= {f"{api}Request": module, f"{api}Response": module}
-        found[TARGET / "messages" / f"{module}.py"] = _module(definitions, api)
-    found |= {TEST_TARGET / f"{snake(api)}.py": _module(definitions, api) for api in TEST_APIS}
+        found[TARGET / "messages" / f"{module}.py"] = message_module(definitions, api)
+    wanted = [f"{api}{kind}" for api in TEST_APIS for kind in ("Request", "Response")]
+    found[TEST_TARGET] = definitions.dumped(wanted)
     found[TARGET / "messages" / "__init__.py"] = _face(names)
     return found
 
 
 def main() -> int:
     wrong = 0
-    for path, text in generated(Definitions(jar())).items():
+    for path, text in generated(Definitions.in_jar(jar())).items():
         if path.exists() and path.read_text("utf-8") == text:
             continue
         wrong += 1

@@ -12,10 +12,11 @@ import json
 import re
 import sys
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -107,18 +108,29 @@ def snake(name: str) -> str:
 
 
 class Definitions:
-    """All definitions of a jar, by name."""
+    """Definitions of one version of Kafka, by name."""
 
-    def __init__(self, jar: Path) -> None:
-        self.version = re.sub(r".*kafka-clients-(.*)\.jar", r"\1", jar.name)
-        self._files: dict[str, dict[str, Any]] = {}
+    def __init__(self, version: str, files: dict[str, dict[str, Any]]) -> None:
+        self.version = version
+        self._files = files
+
+    @classmethod
+    def in_jar(cls, jar: Path) -> Self:
+        """Read all definitions of a jar."""
+        files = {}
         with zipfile.ZipFile(jar) as archive:
             for name in archive.namelist():
                 if name.startswith("common/message/") and name.endswith(".json"):
                     found = json.loads(_COMMENT.sub("", archive.read(name).decode()))
-                    self._files[found["name"]] = found
-        if not self._files:
+                    files[found["name"]] = found
+        if not files:
             raise SystemExit(f"{jar}: no common/message/*.json in it")
+        return cls(re.sub(r".*kafka-clients-(.*)\.jar", r"\1", jar.name), files)
+
+    def dumped(self, names: Iterable[str]) -> str:
+        """Return definitions as JSON, one a line, without their comments."""
+        lines = ",\n".join(json.dumps(_without_comments(self._files[name])) for name in names)
+        return f'{{"version": "{self.version}", "files": [\n{lines}\n]}}\n'
 
     @cached_property
     def apis(self) -> list[Definition]:
@@ -151,6 +163,12 @@ class Definitions:
             root=root,
             structs=list(structs.values()),
         )
+
+
+def _without_comments(raw: Any) -> Any:
+    if isinstance(raw, dict):
+        return {key: _without_comments(value) for key, value in raw.items() if key != "about"}
+    return [_without_comments(one) for one in raw] if isinstance(raw, list) else raw
 
 
 def _fields(

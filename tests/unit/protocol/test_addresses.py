@@ -34,7 +34,7 @@ from batchval.protocol.walkers.addresses import (
     rewrite_addresses,
 )
 from batchval.proxy.life.listener_server import ListenerServer
-from tests.unit.protocol.address_messages.describe_cluster import DescribeClusterResponse
+from tests.unit.protocol.address_messages import describe_cluster
 from tests.unit.protocol.values import CLASSES, frame, invented, refusal, structs
 
 KINDS = [kind for kind in CLASSES if issubclass(kind, Response) and kind.api_key in WITH_ADDRESSES]
@@ -148,7 +148,7 @@ def test_many_brokers_are_not_kept_and_other_responses_neither() -> None:
     assert (
         len(b"".join(rewrite_addresses(large, 3, 12, lambda *_: ("gate", 1), known=known))) > 10_000
     )
-    cluster = frame(many(DescribeClusterResponse, 0, 3), 0)[4:]
+    cluster = frame(many(describe_cluster.DescribeClusterResponse, 0, 3), 0)[4:]
     assert addresses(cluster, 60, 0)
     rewrite_addresses(cluster, 60, 0, lambda *_: ("gate", 1), known=known)
     assert known == {}

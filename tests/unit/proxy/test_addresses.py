@@ -38,7 +38,7 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
-from tests.unit.protocol.address_messages.describe_cluster import DescribeClusterResponse
+from tests.unit.protocol.address_messages import describe_cluster
 
 SECRET = ("broker.internal", 19092)
 
@@ -167,7 +167,7 @@ def answer_of(frame: bytes) -> bytes:
         )
         if version >= 4
         else FindCoordinatorResponse(node_id=4, host=SECRET[0], port=SECRET[1]),
-        60: DescribeClusterResponse(
+        60: describe_cluster.DescribeClusterResponse(
             cluster_id="c",
             brokers=[d.DescribeClusterBroker(broker_id=4, host=SECRET[0], port=SECRET[1])],
         ),

@@ -31,12 +31,7 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
-from tests.unit.protocol.address_messages.share_acknowledge import (
-    ShareAcknowledgeNodeEndpoint as AcknowledgeEndpoint,
-)
-from tests.unit.protocol.address_messages.share_acknowledge import ShareAcknowledgeResponse
-from tests.unit.protocol.address_messages.share_fetch import ShareFetchNodeEndpoint as ShareEndpoint
-from tests.unit.protocol.address_messages.share_fetch import ShareFetchResponse
+from tests.unit.protocol.address_messages import share_acknowledge, share_fetch
 from tests.unit.proxy.test_addresses import SECRET, answer_of
 
 LATEST = {key: 12 if key == 0 else carried_versions()[key][1] for key in WITH_ADDRESSES}
@@ -59,11 +54,13 @@ WAYS: list[tuple[dict[str, Any], tuple[str, str]]] = [
 def answer(frame: bytes) -> bytes:
     key, version, correlation_id = struct.unpack(">hhi", frame[:8])
     if key == 78:
-        shared = ShareFetchResponse(node_endpoints=[ShareEndpoint(4, *SECRET, None)])
+        shared = share_fetch.ShareFetchResponse(
+            node_endpoints=[share_fetch.ShareFetchNodeEndpoint(4, *SECRET, None)]
+        )
         return b"".join(shared.encode(correlation_id, version))
     if key == 79:
-        acknowledged = ShareAcknowledgeResponse(
-            node_endpoints=[AcknowledgeEndpoint(4, *SECRET, None)]
+        acknowledged = share_acknowledge.ShareAcknowledgeResponse(
+            node_endpoints=[share_acknowledge.ShareAcknowledgeNodeEndpoint(4, *SECRET, None)]
         )
         return b"".join(acknowledged.encode(correlation_id, version))
     return answer_of(frame)
