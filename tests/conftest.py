@@ -39,32 +39,23 @@ NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI
 }
 
 #: Folders whose files share what is dear to start (a broker): one process runs all of them.
-TOGETHER = (
-    "tests/system/chain/",
-    "tests/system/auth/",
-    "tests/unit/perf/",
-    "tests/unit/fetch/",
-    "tests/unit/producer/",
-    "tests/system/spark/",
+TOGETHER = tuple(
+    f"tests/system/{name}/" for name in ("chain", "auth", "perf", "fetch", "producer", "spark")
 )
 #: These take long, so they begin early: no process is to be left alone with one of them at the end.
 LONG = (
-    "tests/unit/proxy/test_real_cluster.py",
+    "tests/system/proxy/test_real_cluster.py",
     "tests/system/chain/",
     "tests/system/auth/",
     "tests/system/spark/",
-    "tests/unit/fetch/",
-    "tests/unit/perf/",
+    "tests/system/fetch/",
+    "tests/system/perf/",
     "tests/evidence/conformance/",
     "tests/system/broker_agent/",
-    "tests/system/interop/",
-    "tests/unit/producer/",
-    "tests/unit/network/test_brokers.py",
-    "tests/repo/bench_smoke/",
-    "tests/unit/proxy/",
-    "tests/unit/proxy_settings/",
-    "tests/evidence/hostile/",
-    "tests/repo/contract/",
+    "tests/system/",
+    "tests/evidence/",
+    "tests/repo/",
+    "tests/unit/proxy",
 )
 
 

@@ -16,7 +16,7 @@ import trustme
 
 from tests.support.topics import make_topic
 from tests.system.auth.conftest import LOGIN, USERS, Certificates, Guarded
-from tests.unit.perf.conftest import CLIENTS, ONE_CLIENT
+from tests.system.perf.conftest import CLIENTS, ONE_CLIENT
 from tests.unit.perf.kafka_parser import parse_consumer
 from tests.unit.perf.producer_parser import complaints, parse
 

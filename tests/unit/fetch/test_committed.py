@@ -16,8 +16,8 @@ from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerRecord
 from batchval.fetch.fetcher import committed_parts
 from tests.support.batches import batch, record, records
+from tests.system.fetch.test_consumer import made, options
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.fetch.test_consumer import made, options
 
 CONTROL, TRANSACTIONAL = 32, 16
 Log = list[

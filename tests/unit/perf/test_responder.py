@@ -21,7 +21,7 @@ from batchval.perf.produce import ProduceRun, ProduceSettings
 from batchval.perf.results import Result
 from batchval.producer import ProducerOptions
 from tests.support.calibration import Watch
-from tests.unit.perf.conftest import CLIENTS
+from tests.system.perf.conftest import CLIENTS
 
 
 def run_at(bootstrap: str, **settings: object) -> ProduceRun:

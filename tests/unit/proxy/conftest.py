@@ -9,8 +9,7 @@ import pytest
 from batchval.proxy.workers.channel import Pairs
 from tests.support import coroutines
 from tests.support.coroutines import loop_kind, on_both_loops  # noqa: F401
-from tests.support.fixtures import poisoned, running_kafka  # noqa: F401
-from tests.system.interop.kafka_broker import KafkaBroker
+from tests.support.fixtures import poisoned  # noqa: F401
 
 pytest_generate_tests = on_both_loops
 
@@ -18,12 +17,6 @@ pytest_generate_tests = on_both_loops
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return coroutines.run(pyfuncitem, 20)
-
-
-@pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
-    with running_kafka() as running:
-        yield running
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.support.deliveries import outcome
 from tests.support.network import until
 from tests.support.topics import make_topic
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.producer.test_broker import read_all
+from tests.system.producer.test_broker import read_all
 
 pytestmark = pytest.mark.jvm
 

@@ -24,7 +24,7 @@ from hdrh.log import HistogramLogReader
 from batchval.perf.results import Result
 from tests.support.topics import make_topic
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.perf.conftest import CLIENTS, ONE_CLIENT, rule
+from tests.system.perf.conftest import CLIENTS, ONE_CLIENT, rule
 from tests.unit.perf.producer_parser import DETAILS, complaints, parse
 
 ROOT = Path(__file__).parents[3]

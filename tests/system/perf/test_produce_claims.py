@@ -17,7 +17,7 @@ from batchval.ledger import ClaimsCounts
 from batchval.policy import ClaimsPolicy
 from tests.support.proxy import RunningProxy
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.perf.conftest import fill
+from tests.system.perf.conftest import fill
 from tests.unit.perf.producer_parser import complaints
 from tests.unit.producer.partition_leader import PartitionLeader
 

@@ -18,7 +18,7 @@ import pytest
 
 from batchval.cli.output import how_far
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.perf.conftest import fill
+from tests.system.perf.conftest import fill
 from tests.unit.perf.kafka_parser import parse_consumer
 from tests.unit.perf.producer_parser import parse
 

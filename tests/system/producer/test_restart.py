@@ -14,7 +14,7 @@ from batchval.producer import BatchDone, Producer, ProducerOptions
 from tests.support.deliveries import acked
 from tests.support.network import until
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.producer.test_broker import read_all
+from tests.system.producer.test_broker import read_all
 
 pytestmark = pytest.mark.jvm
 

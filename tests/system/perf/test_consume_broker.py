@@ -21,7 +21,7 @@ from batchval.perf.consumer_lines import timeout_warning
 from batchval.perf.results import Result
 from tests.support.ports import free_port
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
+from tests.system.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
 from tests.unit.perf.kafka_parser import parse_consumer
 from tests.unit.perf.metric_names import KAFKAS, generic, parse_metrics
 

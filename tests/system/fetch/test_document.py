@@ -10,8 +10,8 @@ import pytest
 
 from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerOptions
+from tests.system.fetch.test_consumer import filled, made, values
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.fetch.test_consumer import filled, made, values
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "library" / "consumer.md"
 

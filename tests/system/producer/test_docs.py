@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.system.interop.kafka_broker import KafkaBroker
-from tests.unit.producer.test_broker import read_all
+from tests.system.producer.test_broker import read_all
 
 pytestmark = pytest.mark.jvm
 
