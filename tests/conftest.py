@@ -7,8 +7,10 @@ A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewh
 lists skips with reasons. Where pytest-xdist runs the tests in several processes (``-n``), each
 takes whole files, the longest first.
 
-``make test`` runs tests that have the marker ``alone`` in a second stage, in one process: they
-measure time or memory. It leaves out those with ``long``, which CI runs.
+``make test`` passes ``--brief``: the tests of tests/unit that start no JVM and take no ten seconds,
+and one test of each file of tests/system; what it left out is printed. ``make test-ci`` and ``make
+test-full`` run tests that have the marker ``alone`` in a second stage, in one process: they measure
+time or memory.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import gc
 import importlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -132,7 +135,71 @@ def pytest_collection(session: pytest.Session) -> None:
             )
 
 
+#: Markers of tests that ``--brief`` leaves out, wherever they are.
+NOT_BRIEF = ("slow", "long", "alone")
+#: Why tests were left out, and how many.
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--brief",
+        action="store_true",
+        help="Run the quick tests of tests/unit, and the first quick one of each file of"
+        " tests/system; print how many were left out.",
+    )
+
+
+def why_left_out(item: pytest.Item, seen: set[str]) -> str | None:
+    """Return why ``--brief`` leaves a test out, or None; ``seen``: files that have one already."""
+    marks = {mark.name for mark in item.iter_markers()}
+    file = item.nodeid.partition("::")[0]
+    kind = "/".join(file.split("/")[:2])
+    for mark in NOT_BRIEF:
+        if mark in marks:
+            return f"marked {mark}"
+    if kind == "tests/unit":
+        return "jvm in tests/unit" if "jvm" in marks else None
+    if kind != "tests/system":
+        return f"in {kind}"
+    if file in seen:
+        return "more of a file in tests/system"
+    seen.add(file)
+    return None
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep those of ``--brief``; note why others were left out."""
+    seen: set[str] = set()
+    reasons = [why_left_out(item, seen) for item in items]
+    found = config.stash[LEFT_OUT] = Counter(why for why in reasons if why is not None)
+    config.hook.pytest_deselected(items=[i for i, why in zip(items, reasons, strict=True) if why])
+    items[:] = [i for i, why in zip(items, reasons, strict=True) if why is None]
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = dict(found)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a process of ``-n`` left out: each of them leaves out the same."""
+    if found := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = Counter(found)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    found = config.stash.get(LEFT_OUT, None)
+    if found:
+        terminalreporter.section("left out")
+        for why, count in found.most_common():
+            terminalreporter.line(f"{count:6d} {why}")
+        terminalreporter.line(
+            "make test-full runs all of them, make test-ci those that are not slow"
+        )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.brief:
+        leave_out(config, items)
     if hasattr(config, "workerinput"):
         rank = {start: n for n, start in enumerate(LONG)}
         items.sort(
