@@ -17,7 +17,6 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -30,6 +29,7 @@ __all__ = [
     "METRICS",
     "Acceptor",
     "ListeningSockets",
+    "OpeningConnections",
     "Port",
     "Ports",
     "SocketKey",
@@ -196,37 +196,26 @@ _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Acceptor:
     """The acceptor of one listening socket, which it owns, until ``close``.
 
-    ``factory``  makes the protocol of a connection
+    ``take``     gets each connection, which does not block
     ``free``     how many more connections there may be; one above that is closed at once
     ``refused``  called with the socket address of each client that was closed for that reason
-    ``unopened`` called with a protocol that never gets its connection
     ``spare``    descriptors that connections may take when the process has no others
-    ``opening``  protocols of accepted connections that their owner does not count yet: until
-                 ``opened``, or until the connection has failed
     """
 
     def __init__(
         self,
         sock: socket.socket,
-        factory: Callable[[], asyncio.BaseProtocol],
+        take: Callable[[socket.socket], object],
         *,
         free: Callable[[], int] = lambda: MAX_ACCEPTED_AT_ONCE,
         refused: Callable[[Any], None] = lambda _: None,
-        unopened: Callable[[Any], None] = lambda _: None,
         spare: SpareFiles | None = None,
-        tls: ssl.SSLContext | None = None,
-        handshake_s: float | None = None,
     ) -> None:
         self.sock = sock
-        self.opening: set[asyncio.BaseProtocol] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._factory = factory
+        self._take = take
         self._free = free
         self._refused = refused
-        self._unopened = unopened
         self._spare = spare
-        self._tls = tls
-        self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
         self._paused: asyncio.TimerHandle | None = None
         self._is_held = False
@@ -234,19 +223,12 @@ class Acceptor:
         self._loop.add_reader(sock.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening, and cancel TLS handshakes. Other connections stay open.
-
-        The task of a connection without TLS ends by itself in the next turn. uvloop never tells a
-        protocol that has its connection of an end by cancellation.
-        """
+        """Stop listening. Connections stay open."""
         if self._paused is not None:
             self._paused.cancel()
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock.fileno())
             self.sock.close()
-        if self._tls is not None:
-            for task in self._tasks:
-                task.cancel()
 
     def hold(self, is_held: bool) -> None:
         """Leave connections in the backlog, or accept them again."""
@@ -257,14 +239,6 @@ class Acceptor:
             self._loop.remove_reader(self.sock.fileno())
         elif self._paused is None:
             self._loop.add_reader(self.sock.fileno(), self._accept)
-
-    def opened(self, protocol: asyncio.BaseProtocol) -> None:
-        """Stop counting a connection, because its owner counts it from now on.
-
-        asyncio ends the task of a connection some turns after ``connection_made``; a connection
-        that counted twice in between would take the place of another.
-        """
-        self.opening.discard(protocol)
 
     def _accept(self) -> None:
         for _ in range(MAX_ACCEPTED_AT_ONCE):
@@ -286,11 +260,6 @@ class Acceptor:
             connection.setblocking(False)
             self._take(connection)
 
-    def _take(self, connection: socket.socket) -> None:
-        protocol = self._factory()
-        self.opening.add(protocol)
-        spawned(self._tasks, self._open(connection, protocol))
-
     def _accepted(self) -> tuple[socket.socket, Any]:
         try:
             return self.sock.accept()
@@ -299,22 +268,6 @@ class Acceptor:
                 raise
         self._spare.take()
         return self.sock.accept()
-
-    async def _open(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
-        handshake_s = self._handshake_s if self._tls is not None else None
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
-            )
-        except OSError:  # the client has left, or its handshake has failed
-            connection.close()
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            if protocol in self.opening:
-                self.opened(protocol)
-                self._unopened(protocol)
 
     def _pause(self, error: OSError) -> None:
         log.warning("no connection can be accepted: %s", error.strerror)
@@ -325,3 +278,50 @@ class Acceptor:
         self._paused = None
         if not self._is_held:
             self._loop.add_reader(self.sock.fileno(), self._accept)
+
+
+class OpeningConnections:
+    """Accepted connections that their owner does not count yet: until ``opened``, or until they
+    have failed.
+
+    ``unopened``  called with a protocol that never gets its connection
+    """
+
+    def __init__(self, unopened: Callable[[Any], None] = lambda _: None) -> None:
+        self._unopened = unopened
+        self._protocols: set[asyncio.BaseProtocol] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._protocols)
+
+    def open(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        """Give a protocol its connection, in a task.
+
+        Nothing cancels the task, which ends in the next turn: uvloop never tells a protocol that
+        has its connection of an end by cancellation.
+        """
+        self._protocols.add(protocol)
+        spawned(self._tasks, self._open(connection, protocol))
+
+    def opened(self, protocol: asyncio.BaseProtocol) -> None:
+        """Stop counting a connection, because its owner counts it from now on.
+
+        asyncio ends the task of a connection some turns after ``connection_made``; a connection
+        that counted twice in between would take the place of another.
+        """
+        self._protocols.discard(protocol)
+
+    async def _open(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: protocol, connection)
+        except OSError:  # the client has left
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            if protocol in self._protocols:
+                self.opened(protocol)
+                self._unopened(protocol)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from batchval.proxy.cluster.listening_sockets import Acceptor, SocketKey
+from batchval.proxy.cluster.listening_sockets import Acceptor, OpeningConnections, SocketKey
 from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.life.handover_messages import (
     MAX_NEW_GATE_BYTES,
@@ -140,6 +140,7 @@ class Control(StateMachine[HandoverState, HandoverEvent]):
         self._sock: socket.socket | None = None
         self._file: tuple[int, int] | None = None
         self._acceptor: Acceptor | None = None
+        self._opening = OpeningConnections()
         self._taker: _Peer | None = None
         self._taker_pid = 0
 
@@ -151,7 +152,10 @@ class Control(StateMachine[HandoverState, HandoverEvent]):
     def start(self) -> None:
         """Accept from now on. Needs a running loop."""
         assert self._sock is not None
-        self._acceptor = Acceptor(self._sock, lambda: _Peer(self), free=self._free)
+        self._acceptor = Acceptor(self._sock, self._open, free=self._free)
+
+    def _open(self, connection: socket.socket) -> None:
+        self._opening.open(connection, _Peer(self))
 
     def stop(self) -> None:
         """Accept nothing any more; remove the socket's file unless a new gate has the socket."""
@@ -184,8 +188,7 @@ class Control(StateMachine[HandoverState, HandoverEvent]):
 
     def accepted(self, peer: _Peer) -> None:
         """Count a connection."""
-        if self._acceptor is not None:
-            self._acceptor.opened(peer)
+        self._opening.opened(peer)
         self.peers.add(peer)
 
     def received(self, peer: _Peer, message: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 
-from batchval.proxy.cluster.listening_sockets import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor, OpeningConnections
 from batchval.proxy.kit.open_files import SpareFiles
 from batchval.proxy.settings.setting_types import Address
 from batchval.proxy.watch.clients import Asked, asked_for
@@ -233,6 +233,7 @@ class HealthServer:
         self._open: set[_Connection] = set()  # these, and those whose descriptor is not closed yet
         self._spare = SpareFiles(0)
         self._acceptors: list[Acceptor] = []
+        self._opening = OpeningConnections()
 
     async def bound(self, host: str, port: int) -> list[socket.socket]:
         """Return sockets that listen at the addresses of a host. Raises OSError."""
@@ -251,13 +252,14 @@ class HealthServer:
         """Accept connections at these sockets, and own them from now on."""
         self._spare = SpareFiles(MAX_CONNECTIONS + MAX_CONNECTIONS_BEYOND)
         for sock in socks:
-            self._acceptors.append(
-                Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare)
-            )
+            self._acceptors.append(Acceptor(sock, self._serve, free=self._free, spare=self._spare))
+
+    def _serve(self, connection: socket.socket) -> None:
+        self._opening.open(connection, _Connection(self))
 
     def _free(self) -> int:
-        opening = sum(len(one.opening) for one in self._acceptors)
-        return MAX_CONNECTIONS + MAX_CONNECTIONS_BEYOND - len(self._open) - opening
+        most = MAX_CONNECTIONS + MAX_CONNECTIONS_BEYOND
+        return most - len(self._open) - len(self._opening)
 
     def close_port(self) -> None:
         """Accept nothing any more. Connections are not touched."""
@@ -286,8 +288,7 @@ class HealthServer:
 
     def admit(self, connection: _Connection, address: str) -> None:
         """Add a connection, and close the oldest one where these are too many."""
-        for acceptor in self._acceptors:
-            acceptor.opened(connection)
+        self._opening.opened(connection)
         self.connections[connection] = address
         self._open.add(connection)
         (most, count), *_ = Counter(self.connections.values()).most_common(1)

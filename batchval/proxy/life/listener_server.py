@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -30,7 +31,12 @@ from batchval.protocol.walkers.topic_ids import TopicsInMetadata
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.cluster.listeners import Listeners, ListeningPort
-from batchval.proxy.cluster.listening_sockets import Acceptor, ListeningSockets, Ports
+from batchval.proxy.cluster.listening_sockets import (
+    Acceptor,
+    ListeningSockets,
+    OpeningConnections,
+    Ports,
+)
 from batchval.proxy.cluster.metadata_client import resolved
 from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.topics import KnownTopics
@@ -181,6 +187,7 @@ class ListenerServer:
         self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
         self.connections: dict[Session, None] = {}
+        self._opening = OpeningConnections(lambda client: client.session.dissolve())
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
         self._versions: dict[tuple[bytes, int, frozenset[int]], bytes] = {}
@@ -288,21 +295,19 @@ class ListenerServer:
     async def _open(self, listener: ListeningPort) -> None:
         if listener.sock is None or not self.accepts:
             return
-        listener.server = Acceptor(
-            listener.sock,
-            lambda: Session(self, listener).client,
-            free=self.free,
-            refused=self.refused,
-            unopened=lambda client: client.session.dissolve(),
-        )
+        serve = partial(self.serve, listener=listener)
+        listener.server = Acceptor(listener.sock, serve, free=self.free, refused=self.refused)
+
+    def serve(self, connection: socket.socket, listener: ListeningPort) -> Session:
+        """Return the session of a connection that came by this port; it begins soon."""
+        session = Session(self, listener)
+        self._opening.open(connection, session.client)
+        return session
 
     def free(self) -> int:
         """Return how many more clients this listener may have; opening ones count as had."""
-        opening = sum(
-            len(one.server.opening) for one in self.cluster.listeners if one.server is not None
-        )
         here = self.options.limits.max_listener_connections - len(self.connections)
-        return min(here, self.budget.free_connections()) - opening
+        return min(here, self.budget.free_connections()) - len(self._opening)
 
     def refused(self, client: tuple[str, int]) -> None:
         """Count a client that was closed before it had a session."""
@@ -375,8 +380,7 @@ class ListenerServer:
 
     def admit(self, session: Session) -> bool:
         """Return whether one more client may connect."""
-        if session.listener.server is not None:
-            session.listener.server.opened(session.client)
+        self._opening.opened(session.client)
         why = self._why_not(session)
         if why is not None:
             self.connection_log.refused(self.options.listener_name, session.name, why)

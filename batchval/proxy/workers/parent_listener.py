@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import socket
 from dataclasses import dataclass
+from functools import partial
 
 from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.cluster.listening_sockets import Acceptor
@@ -29,7 +29,8 @@ class ParentListenerServer(ListenerServer):
 
     async def _open(self, listener: ListeningPort) -> None:
         if listener.sock is not None and self.accepts:
-            listener.server = _ParentAcceptor(listener.sock, self, listener)
+            take = partial(self.take, listener=listener)
+            listener.server = Acceptor(listener.sock, take, free=self.free, refused=self.refused)
             self._pool.add_acceptor(listener.server)
 
     async def stop(self, drain_s: float = 30.0) -> None:
@@ -86,19 +87,3 @@ class _Passed:
         if self in self.proxy.passed:
             self.proxy.passed.discard(self)
             self.proxy.budget.release(self)  # type: ignore[arg-type]
-
-
-class _ParentAcceptor(Acceptor):
-    def __init__(
-        self, sock: socket.socket, proxy: ParentListenerServer, listener: ListeningPort
-    ) -> None:
-        super().__init__(sock, _no_protocol, free=proxy.free, refused=proxy.refused)
-        self._proxy = proxy
-        self._listener = listener
-
-    def _take(self, connection: socket.socket) -> None:
-        self._proxy.take(connection, self._listener)
-
-
-def _no_protocol() -> asyncio.BaseProtocol:
-    raise AssertionError("workers make the protocols of connections")

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from batchval.proxy.cluster.listening_sockets import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor, OpeningConnections
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import settings_from
 
@@ -30,7 +30,8 @@ class Owner:
         self.clients: list[socket.socket] = []
         self.made: list[asyncio.BaseTransport] = []
         self.refused = 0
-        self.acceptor = Acceptor(sock, lambda: Client(self), free=self.free, refused=self.refuse)
+        self.opening = OpeningConnections()
+        self.acceptor = Acceptor(sock, self.take, free=self.free, refused=self.refuse)
 
     def connect_next(self) -> None:
         """Connect one more client, which waits to be accepted."""
@@ -38,8 +39,11 @@ class Owner:
             self.to_come -= 1
             self.clients.append(socket.create_connection(self.address))
 
+    def take(self, connection: socket.socket) -> None:
+        self.opening.open(connection, Client(self))
+
     def free(self) -> int:
-        return MAX_CONNECTIONS - len(self.made) - len(self.acceptor.opening)
+        return MAX_CONNECTIONS - len(self.made) - len(self.opening)
 
     def refuse(self, client: tuple[str, int]) -> None:
         assert client in [sock.getsockname() for sock in self.clients]
@@ -55,7 +59,7 @@ class Client(asyncio.Protocol):
         self.owner = owner
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.owner.acceptor.opened(self)
+        self.owner.opening.opened(self)
         self.owner.made.append(transport)
         self.owner.connect_next()
         self.owner.acceptor._accept()  # what the loop calls for a connection that waits
@@ -68,7 +72,7 @@ def test_a_connection_counts_once_while_its_task_ends(clients: int) -> None:
             owner = Owner(sock, clients)
             owner.connect_next()
             while owner.to_come or len(owner.made) + owner.refused < len(owner.clients):
-                if not owner.acceptor.opening:
+                if not owner.opening:
                     owner.connect_next()
                 await asyncio.sleep(0.001)
             for transport in owner.made:
@@ -147,14 +151,16 @@ def test_the_end_of_a_listener_leaves_a_new_connection_open(run: Callable[..., A
 
     made: list[Newest] = []
 
-    def make() -> Newest:
+    opening = OpeningConnections()
+
+    def take(connection: socket.socket) -> None:
         made.append(Newest())
-        return made[-1]
+        opening.open(connection, made[-1])
 
     async def main() -> bytes:
         nonlocal acceptor
         with socket.create_server(("127.0.0.1", 0)) as sock:
-            acceptor = Acceptor(sock, make)
+            acceptor = Acceptor(sock, take)
             reader, writer = await asyncio.open_connection(*sock.getsockname())
             writer.write(b"echo")
             found = await reader.read(4)

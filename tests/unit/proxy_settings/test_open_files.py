@@ -176,14 +176,15 @@ def test_a_listener_that_runs_out_of_files_goes_on_later(tmp_path: Path) -> None
     # files again.
     program = """
 import asyncio, resource, socket, sys, os, time
-from batchval.proxy.cluster.listening_sockets import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor, OpeningConnections
 
 async def main():
     sock = socket.create_server(("127.0.0.1", 0))
     made = asyncio.Event()
     class Made(asyncio.Protocol):
         def connection_made(self, transport): made.set(); transport.abort()
-    acceptor = Acceptor(sock, Made)
+    opening = OpeningConnections()
+    acceptor = Acceptor(sock, lambda connection: opening.open(connection, Made()))
     client = socket.socket()
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     files = []
