@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import Final
+from typing import Final, Protocol
 
 from batchval.core.format.crc32c import crc32c
 from batchval.protocol.apis import APIS, ApiKey
@@ -58,7 +58,7 @@ from batchval.proxy.watch.request_latency import Traffic
 from batchval.proxy.watch.senders import SenderTable
 from batchval.proxy.watch.traffic import TrafficTable
 
-__all__ = ["ListenerServer", "Shared"]
+__all__ = ["ConnectionPassing", "ListenerServer", "Shared"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -152,15 +152,40 @@ def _discovery_of(options: ProxyOptions) -> Discovery:
     return Discovery(DiscoveryOptions(options.upstream, options.upstream_tls, connect_s=connect_s))
 
 
+class ConnectionPassing(Protocol):
+    """Passes the connections of one listener to other processes, which serve them."""
+
+    def __len__(self) -> int:
+        """Return how many of them are open."""
+        ...
+
+    def hold_when_full(self, acceptor: Acceptor) -> None:
+        """Let it accept only while a process takes connections."""
+
+    def take(self, connection: socket.socket, listener: ListeningPort, most: int) -> None:
+        """Admit a connection and pass it on, or close it. ``most``: connections of the listener."""
+
+    async def stop(self, drain_s: float) -> None:
+        """Let the processes deliver what is under way, and end them."""
+
+
 class ListenerServer:
     """One listener of a gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
 
     ``listening``  broker id -> (host, port) of its listener
     ``bootstrap``  where clients begin
+    ``passing``    passes accepted connections to the processes that serve them; None: this one does
+    ``gone``       called with each session that was not admitted, or has ended
     """
 
     def __init__(
-        self, options: ProxyOptions, counters: Counters | None = None, shared: Shared | None = None
+        self,
+        options: ProxyOptions,
+        counters: Counters | None = None,
+        shared: Shared | None = None,
+        *,
+        passing: ConnectionPassing | None = None,
+        gone: Callable[[Session], None] = lambda _: None,
     ) -> None:
         prepare()  # no client's request waits for the compiler
         self.options = options
@@ -187,7 +212,9 @@ class ListenerServer:
         self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
         self.connections: dict[Session, None] = {}
-        self._opening = OpeningConnections(lambda client: client.session.dissolve())
+        self._opening = OpeningConnections(lambda client: self._unopened(client.session))
+        self._passing = passing
+        self._gone = gone
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
         self._versions: dict[tuple[bytes, int, frozenset[int]], bytes] = {}
@@ -264,6 +291,8 @@ class ListenerServer:
         for task in self._tasks:
             task.cancel()
         self.cluster.close()
+        if self._passing is not None:
+            await self._passing.stop(drain_s)
         if self._has_own_discovery:
             await self.discovery.stop()
         for n, connection in enumerate(list(self.connections)):
@@ -295,8 +324,17 @@ class ListenerServer:
     async def _open(self, listener: ListeningPort) -> None:
         if listener.sock is None or not self.accepts:
             return
-        serve = partial(self.serve, listener=listener)
-        listener.server = Acceptor(listener.sock, serve, free=self.free, refused=self.refused)
+        take = partial(self.take, listener=listener)
+        listener.server = Acceptor(listener.sock, take, free=self.free, refused=self.refused)
+        if self._passing is not None:
+            self._passing.hold_when_full(listener.server)
+
+    def take(self, connection: socket.socket, listener: ListeningPort) -> None:
+        """Serve a connection that came by this port, or pass it on."""
+        if self._passing is None:
+            self.serve(connection, listener)
+        else:
+            self._passing.take(connection, listener, self.options.limits.max_listener_connections)
 
     def serve(self, connection: socket.socket, listener: ListeningPort) -> Session:
         """Return the session of a connection that came by this port; it begins soon."""
@@ -304,9 +342,14 @@ class ListenerServer:
         self._opening.open(connection, session.client)
         return session
 
+    def _unopened(self, session: Session) -> None:
+        session.dissolve()
+        self._gone(session)
+
     def free(self) -> int:
         """Return how many more clients this listener may have; opening ones count as had."""
-        here = self.options.limits.max_listener_connections - len(self.connections)
+        open_here = len(self.connections if self._passing is None else self._passing)
+        here = self.options.limits.max_listener_connections - open_here
         return min(here, self.budget.free_connections()) - len(self._opening)
 
     def refused(self, client: tuple[str, int]) -> None:
@@ -384,6 +427,7 @@ class ListenerServer:
         why = self._why_not(session)
         if why is not None:
             self.connection_log.refused(self.options.listener_name, session.name, why)
+            self._gone(session)
             return False
         self.connections[session] = None
         return True
@@ -401,6 +445,7 @@ class ListenerServer:
         if session in self.connections:
             del self.connections[session]
             self.budget.release(session)
+        self._gone(session)
 
     def closed(self, why: str) -> None:
         """Count a session that is ended from here."""

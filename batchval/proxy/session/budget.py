@@ -202,11 +202,6 @@ class Budget:
 
     def release(self, session: Holder) -> None:
         """Forget a session both of whose connections are gone."""
-        count = self._by_address.get(session.address, 0) - 1
-        if count > 0:
-            self._by_address[session.address] = count
-        else:
-            self._by_address.pop(session.address, None)
         self._paused.pop(session, None)
         self._granted.pop(session, None)
         self._full.pop(session, None)
@@ -216,7 +211,16 @@ class Budget:
         self.count(session, 0)
         self._set_blocks_limit()
         self.measure()
-        self.counters.connections_open -= 1  # last: at 0 nothing is held any more
+        self.release_connection(session.address)  # last: at 0 nothing is held any more
+
+    def release_connection(self, address: str) -> None:
+        """Forget a connection that ``admit`` has counted."""
+        count = self._by_address.get(address, 0) - 1
+        if count > 0:
+            self._by_address[address] = count
+        else:
+            self._by_address.pop(address, None)
+        self.counters.connections_open -= 1
 
     # ---- bytes -----------------------------------------------------------------------------------
 

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import pickle
+import socket
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from batchval.protocol.errors import TooManyBrokersError
+from batchval.proxy.cluster.listeners import ListeningPort
+from batchval.proxy.cluster.listening_sockets import Acceptor
 from batchval.proxy.kit.open_files import raise_limit, too_few
 from batchval.proxy.life.file_limits import log_fewer, reserve_of
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.http_pages import Pages
-from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.life.listener_server import ListenerServer, Shared
 from batchval.proxy.life.reload import Step
+from batchval.proxy.session.budget import Budget
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
@@ -36,6 +42,7 @@ from batchval.proxy.workers.control_messages import (
     Learned,
     ObservedRows,
     OwnRequest,
+    PassedHeader,
     PortAnswer,
     PortOf,
     Ready,
@@ -46,8 +53,7 @@ from batchval.proxy.workers.control_messages import (
     WorkerConfiguration,
 )
 from batchval.proxy.workers.metric_totals import Totals
-from batchval.proxy.workers.parent_listener import ParentListenerServer
-from batchval.proxy.workers.pool import WorkerPool
+from batchval.proxy.workers.pool import Accepted, WorkerPool
 from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.worker_reload import PreparedWorkers, prepared_by
 from batchval.yaml_settings.faults import Source, lines_of
@@ -60,6 +66,8 @@ ANSWER_S: Final = 1.0
 NEWS_S: Final = 0.1
 #: Sockets of a worker, and its process.
 FILES_A_WORKER: Final = 4
+
+_numbers = itertools.count(1)  # of connections
 
 
 def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> Gate:
@@ -91,7 +99,8 @@ class ParentGate(Gate):
         self.metrics.add(self.pool.families)
 
     def _proxy(self, options: ProxyOptions) -> ListenerServer:
-        return ParentListenerServer(options, self.shared, self.pool)
+        passing = PassedConnections(options.listener_name, self.shared, self.pool)
+        return ListenerServer(options, shared=self.shared, passing=passing)
 
     def _pages(self) -> Pages:
         return _AllPages(self)
@@ -256,6 +265,66 @@ class ParentGate(Gate):
                 self._news = news
                 self.pool.broadcast(news)
             await asyncio.sleep(NEWS_S)
+
+
+class PassedConnections:
+    """The connections of one listener that workers serve."""
+
+    def __init__(self, listener: str, shared: Shared, pool: WorkerPool) -> None:
+        self._listener = listener
+        self._budget = shared.budget
+        self._discovery = shared.discovery
+        self._log = shared.connection_log
+        self._pool = pool
+        self._passed: set[_Passed] = set()
+
+    def __len__(self) -> int:
+        return len(self._passed)
+
+    def hold_when_full(self, acceptor: Acceptor) -> None:
+        """Let it accept only while a worker takes connections."""
+        self._pool.add_acceptor(acceptor)
+
+    async def stop(self, drain_s: float) -> None:
+        """Let the workers deliver what is under way, and end them."""
+        await self._pool.stop(drain_s)
+
+    def take(self, connection: socket.socket, listener: ListeningPort, most: int) -> None:
+        """Admit a connection and pass it on, or close it. ``most``: connections of the listener."""
+        try:
+            address, port = connection.getpeername()[:2]
+        except OSError:  # the client has left
+            connection.close()
+            return
+        why = self._budget.admit(address, len(self._passed), most)
+        if why is not None:
+            connection.close()
+            self._log.refused(self._listener, f"{address}:{port}", why)
+            return
+        passed = _Passed(address, self._budget, self._passed)
+        self._passed.add(passed)
+        self._pool.take(Accepted(connection, self._header(listener), passed))
+
+    def _header(self, listener: ListeningPort) -> PassedHeader:
+        node_id, broker = listener.node_id, None
+        if node_id is not None and (address := self._discovery.brokers.get(node_id)) is not None:
+            broker = listener.port, address
+        return PassedHeader(next(_numbers), self._listener, node_id, broker)
+
+
+@dataclass(slots=True, eq=False)
+class _Passed:
+    """A connection that the budget counts until it is released."""
+
+    address: str
+    budget: Budget
+    others: set[_Passed]
+
+    def release(self) -> None:
+        """Note that the client is gone."""
+        if self in self.others:
+            self.others.discard(self)
+            self.budget.release_connection(self.address)
 
 
 class _AllPages(Pages):

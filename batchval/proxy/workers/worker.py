@@ -27,6 +27,7 @@ from batchval.proxy.life.configured_parts import ConfiguredParts as GateParts
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.lifecycle import calm_collector, switch_soon
 from batchval.proxy.life.listener_server import ListenerServer, Shared
+from batchval.proxy.session.session import Session
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
@@ -59,7 +60,6 @@ from batchval.proxy.workers.control_messages import (
 from batchval.proxy.workers.metric_totals import packed
 from batchval.proxy.workers.watchdog import Watchdog
 from batchval.proxy.workers.worker_discovery import FollowingDiscovery, ParentQuestions, RemotePorts
-from batchval.proxy.workers.worker_listener import WorkerListenerServer
 from batchval.proxy.workers.worker_reload import Preparing
 
 __all__ = ["ReportedClients", "WorkerGate", "main"]
@@ -107,6 +107,33 @@ class ReportedClients(ClientTable):
         return [(key, *self._added.pop(key)) for key in first]
 
 
+class AdoptedConnections:
+    """The connections that the parent has accepted, until they are gone."""
+
+    def __init__(self) -> None:
+        self._gone: dict[Session, Callable[[], None]] = {}
+
+    def serve(
+        self,
+        server: ListenerServer,
+        connection: socket.socket,
+        node_id: int | None,
+        gone: Callable[[], None],
+    ) -> None:
+        """Serve a connection.
+
+        ``node_id``  broker whose port it came by
+        ``gone``     is called once both connections of its session are gone
+        """
+        connection.setblocking(False)
+        self._gone[server.serve(connection, server.cluster.named(node_id))] = gone
+
+    def gone(self, session: Session) -> None:
+        """Report the end of a session, once."""
+        if (gone := self._gone.pop(session, None)) is not None:
+            gone()
+
+
 class WorkerGate(Gate):
     """The gate of one worker: it listens nowhere and keeps no files."""
 
@@ -117,6 +144,7 @@ class WorkerGate(Gate):
         self._asking = asking
         self._report = report
         self.clients = ReportedClients()
+        self._adopted = AdoptedConnections()
         self._remote_ports = RemotePorts(asking, lambda node_id: self.discovery.brokers[node_id])
         super().__init__(parts.settings, version=parts.version)
         self.follow(parts.news)
@@ -144,7 +172,7 @@ class WorkerGate(Gate):
         return shared
 
     def _proxy(self, options: ProxyOptions) -> ListenerServer:
-        return WorkerListenerServer(options, self.shared)
+        return ListenerServer(options, shared=self.shared, gone=self._adopted.gone)
 
     def _export(self, version: str) -> None:
         """Leave it to the parent, which has the values of all workers."""
@@ -173,14 +201,13 @@ class WorkerGate(Gate):
     def adopt(self, header: PassedHeader, connection: Any, gone: Callable[[], None]) -> None:
         """Serve a connection. The news of its broker may come later than itself."""
         proxy = self.proxies[header.listener]
-        assert isinstance(proxy, WorkerListenerServer)
         if header.broker is not None and header.node_id not in proxy.cluster.brokers:
             assert header.node_id is not None
             port, address = header.broker
             self._remote_ports.note({(header.listener, header.node_id): port})
             address = self.discovery.brokers.get(header.node_id, address)
             proxy.cluster.listener_of(header.node_id, *address)
-        proxy.adopt(connection, header.node_id, gone)
+        self._adopted.serve(proxy, connection, header.node_id, gone)
 
 
 class _Worker:
