@@ -13,15 +13,16 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Final, Protocol
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import problem_of
-from batchval.proxy.cluster.listening_sockets import ListeningSockets
+from batchval.proxy.cluster.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.cluster.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.cluster.state_file import StateFile
 from batchval.proxy.kit.background_threads import in_background
@@ -30,26 +31,25 @@ from batchval.proxy.life.file_limits import connections_of, most_ports
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.life.http_pages import Pages
-from batchval.proxy.life.listener_server import ListenerServer, Shared
+from batchval.proxy.life.listener_server import ConnectionPassing, ListenerServer, Shared
 from batchval.proxy.life.reload import Prepared, Step
 from batchval.proxy.life.succession import Succession
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.quarantine import QuarantineWriter
 from batchval.proxy.session.connection_log import ConnectionLog
+from batchval.proxy.session.session import Session
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal
 from batchval.proxy.settings.setting_types import Address
 from batchval.proxy.watch.audit_file import AuditFile, FalseClaims
 from batchval.proxy.watch.audit_log import RefusalLog
-from batchval.proxy.watch.metrics import GateMetrics
+from batchval.proxy.watch.clients import ClientCounts, ClientTable
+from batchval.proxy.watch.metrics import Family, GateMetrics
 from batchval.proxy.watch.observed_batches import ObservedCounts, ObservedFile
 from batchval.proxy.watch.senders import SenderTable
 
-if TYPE_CHECKING:
-    from batchval.proxy.watch.otlp_export import OtlpExport
-
-__all__ = ["Gate"]
+__all__ = ["Gate", "ParentParts", "Workers"]
 
 #: Seconds between looks at the ages of requests and at the lines that the log left out.
 LOOK_S: Final = 1.0
@@ -59,25 +59,79 @@ RETIRE_S: Final = 60.0
 log = logging.getLogger("batchval.proxy")
 
 
+class Workers(Protocol):
+    """The processes that serve the clients of a gate and validate their batches.
+
+    ``attach`` gives them the parts of the gate that they tell of; ``prepare`` prepares other
+    settings in them, then in this process, by ``own``; ``families`` and ``metrics_page`` have the
+    values of all processes.
+    """
+
+    def attach(
+        self, shared: Shared, observed: ObservedCounts, listeners: Mapping[str, ListenerServer]
+    ) -> None: ...
+    async def start(self) -> None: ...
+    async def spread_news(self) -> None: ...
+    def passing(self, listener: str, shared: Shared) -> ConnectionPassing: ...
+    def connections_of(self, settings: Settings) -> int: ...
+    def validated(self) -> int: ...
+    def unready(self) -> str | None: ...
+    async def prepare(self, settings: Settings, own: Callable[[], Awaitable[Step]]) -> Step: ...
+    def reopen_files(self) -> None: ...
+    def pool_families(self) -> Iterator[Family]: ...
+    async def families(self, own: GateMetrics) -> Callable[[], Iterable[Family]]: ...
+    async def metrics_page(self, own: GateMetrics) -> Callable[[], bytes]: ...
+    async def collect_clients(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParentParts:
+    """The parts of a worker's gate that its parent answers for.
+
+    ``discovery``      knows the brokers that the parent knows
+    ``ports``          those of the parent, which listens
+    ``clients``        report to the table of the parent
+    ``gone``           called with each session that was not admitted, or has ended
+    ``connections_of`` returns the clients that the open files of a worker suffice for
+    ``claims_secret``  decides which claims are sampled, the same in all workers
+    """
+
+    discovery: Discovery
+    ports: Ports
+    clients: ClientCounts
+    gone: Callable[[Session], None]
+    connections_of: Callable[[Settings], int]
+    claims_secret: bytes
+
+
 class Gate:
     """The whole gate of one process. Call ``start`` and ``stop`` on a running loop. Raises
     ConfigError where certificates or secrets cannot be read.
 
     ``addresses``        where each listener is, by its name
     ``metrics_at``       where /metrics is; None where it is off
-    ``max_connections``  of clients: fewer than in the settings where open files do not suffice
     ``predecessor``      the gate that this one takes over; nothing is accepted before ``accept``
     ``succession``       takes over, and is taken over
     ``pages``            what the gate shows
+    ``workers``          serve the clients and validate their batches; None: this process does
+    ``parent``           of this worker, which listens, reports and keeps the files; None: this
+                         process does
     """
 
-    #: Whether this process validates batches; the parent of several workers does not.
-    validates: ClassVar[bool] = True
-
     def __init__(
-        self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None
+        self,
+        settings: Settings,
+        *,
+        version: str = "",
+        predecessor: TakeOver | None = None,
+        workers: Workers | None = None,
+        parent: ParentParts | None = None,
     ) -> None:
         self.settings = settings
+        self.workers = workers
+        self._parent = parent
+        part = workers or parent
+        self.connections_for = connections_of if part is None else part.connections_of
         self.counters = Counters()
         self.senders = SenderTable()
         self.refusals = RefusalLog(settings.log.refusals_per_second, senders=self.senders)
@@ -99,15 +153,17 @@ class Gate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=self._validated,
+            judged=self._validated if workers is None else workers.validated,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
         self.hold(ConfiguredParts(settings, self.read_topics))
         self.quarantine = (
-            QuarantineWriter.made(settings.quarantine, version) if self.validates else None
+            QuarantineWriter.made(settings.quarantine, version) if workers is None else None
         )
-        self.discovery = self._discovery()
+        self.discovery = (
+            Discovery(self.discovery_options(self.parts)) if parent is None else parent.discovery
+        )
         self.succession = Succession(self, predecessor)
         if predecessor is not None:
             self.discovery.inherit(predecessor.state)
@@ -116,7 +172,16 @@ class Gate:
         if predecessor is not None:
             self.ports.shared_until = math.inf
         options = self.options_of(self.parts)
-        self.shared = self._shared(next(iter(options.values())))
+        self.clients = ClientTable()
+        self.shared = Shared.made(
+            next(iter(options.values())),
+            self.counters,
+            self.discovery,
+            self.ports if parent is None else parent.ports,
+            self.connection_log,
+            self.senders,
+            self.clients if parent is None else parent.clients,
+        )
         self.proxies = {name: self._proxy(each) for name, each in options.items()}
         self.ledger: ClaimsLedger | None = None
         for proxy in self.proxies.values():
@@ -125,7 +190,7 @@ class Gate:
                 # a false claim on one listener is known at the others
                 self.ledger = proxy.gate.ledger = self.ledger or proxy.gate.ledger
                 self.metrics.add_ledger(self.ledger)
-        self.pages = self._pages()
+        self.pages = Pages(self)
         self.health = HealthServer(
             self.pages.metrics_page,
             self.unready,
@@ -134,15 +199,17 @@ class Gate:
             warnings=self.warnings,
         )
         self.metrics_at: Address | None = None
-        self.max_connections = settings.limits.max_connections
         self._false_claims = FalseClaims()
         self._metrics_sockets: list[socket.socket] = []
         self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
         self._retired: list[tuple[ConfiguredParts, list[ProduceValidator]]] = []
-        self.otlp = self._export(version)
+        self.otlp = self.pages.export(version) if parent is None else None
         self.pages.watch()
+        if workers is not None:
+            workers.attach(self.shared, self.observed, self.proxies)
+            self.metrics.add(workers.pool_families)
 
     # ---- what it is made of ----------------------------------------------------------------------
 
@@ -161,9 +228,11 @@ class Gate:
 
     def _options(self, listener: Listener, parts: ConfiguredParts) -> ProxyOptions:
         refused, denied = self._refused, self.denials.denied
-        return options_for(
+        options = options_for(
             listener, parts, on_refusal=refused, on_denied=denied, quarantine=self.quarantine
         )
+        options.claims_secret = None if self._parent is None else self._parent.claims_secret
+        return options
 
     def discovery_options(self, parts: ConfiguredParts) -> DiscoveryOptions:
         """Return how the brokers are found."""
@@ -178,23 +247,13 @@ class Gate:
             state=None if directory is None else StateFile(directory),
         )
 
-    def _discovery(self) -> Discovery:
-        """Return what finds the brokers."""
-        return Discovery(self.discovery_options(self.parts))
-
-    def _shared(self, options: ProxyOptions) -> Shared:
-        """Return what all listeners share."""
-        return Shared.made(
-            options,
-            self.counters,
-            self.discovery,
-            self.ports,
-            self.connection_log,
-            self.senders,
-        )
-
     def _proxy(self, options: ProxyOptions) -> ListenerServer:
         """Return what serves one listener."""
+        if self.workers is not None:
+            passing = self.workers.passing(options.listener_name, self.shared)
+            return ListenerServer(options, shared=self.shared, passing=passing)
+        if self._parent is not None:
+            return ListenerServer(options, shared=self.shared, gone=self._parent.gone)
         return ListenerServer(options, shared=self.shared)
 
     def _validated(self) -> int:
@@ -227,10 +286,6 @@ class Gate:
             return True
         return self.cluster_topics is not None and topic in self.cluster_topics
 
-    def _pages(self) -> Pages:
-        """Return what shows the gate."""
-        return Pages(self)
-
     # ---- its life --------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -238,7 +293,8 @@ class Gate:
         if self.observed_file is not None and self.succession.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
-        self._log_absent()
+        if self._parent is None:
+            self._log_absent()
         started = []
         try:
             self._open_audit_file()
@@ -269,14 +325,22 @@ class Gate:
             self.otlp.start()
         self.start_validation()
         self.read_topics_anew()
+        if self.workers is not None:
+            await self._start_workers(self.workers)
+
+    async def _start_workers(self, workers: Workers) -> None:
+        try:
+            await workers.start()
+        except BaseException:
+            await self.stop(0)
+            raise
+        self._bound_connections()
+        self._tasks.append(asyncio.create_task(workers.spread_news()))
 
     def start_validation(self) -> None:
-        """Start the parts that check records."""
-        self.record_parts.start()
-
-    def _export(self, version: str) -> OtlpExport | None:
-        """Return the exporter of metrics to a collector, if one is set. Raises ConfigError."""
-        return self.pages.export(version)
+        """Start the parts that check records, where this process does."""
+        if self.workers is None:
+            self.record_parts.start()
 
     def _log_absent(self) -> None:
         """Log what follows from settings that are not there."""
@@ -301,9 +365,11 @@ class Gate:
                 raise OSError(error.errno, text) from None
 
     def reopen_files(self) -> None:
-        """Open the audit file anew: its name may stand for another file now."""
+        """Open the audit files anew: their names may stand for other files now."""
         if self.audit_file is not None:
             self.audit_file.reopen()
+        if self.workers is not None:
+            self.workers.reopen_files()
 
     async def _open_metrics(self, address: Address) -> None:
         socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
@@ -313,18 +379,19 @@ class Gate:
 
     def _bound_connections(self) -> None:
         """Allow as many clients as the open files suffice for. Raises OSError."""
-        self.max_connections = self.connections_for(self.settings)
-        self.shared.budget.bound_connections(self.max_connections)
+        self.shared.budget.bound_connections(self.connections_for(self.settings))
 
-    def connections_for(self, settings: Settings) -> int:
-        """Raise the limit of open files; return the clients it suffices for. Raises OSError."""
-        return connections_of(settings)
+    @property
+    def max_connections(self) -> int:
+        """Return how many clients there may be."""
+        return self.shared.budget.max_connections
 
     # ---- the hand-over ---------------------------------------------------------------------------
 
     def preparing(self) -> str | None:
         """Return what this gate still lacks before it may take over; None: nothing."""
-        if self.cluster_topics is not None and self.cluster_topics.is_awaited:
+        topics = self.cluster_topics if self.workers is None else None  # workers read their own
+        if topics is not None and topics.is_awaited:
             return "the configurations of topics are being read"
         return self.unready()
 
@@ -378,14 +445,17 @@ class Gate:
 
     async def prepare(self, settings: Settings) -> Step:
         """Prepare other settings, in a thread; ``apply`` takes them. Raises ConfigError."""
-        return await in_background(partial(Prepared, self, settings))
+        own = partial(in_background, partial(Prepared, self, settings))
+        return await (own() if self.workers is None else self.workers.prepare(settings, own))
 
     def read_topics_anew(self) -> None:
-        """Read topic configurations now, and from now on as the settings ask."""
+        """Read topic configurations now, and from now on as the settings ask; workers read their
+        own.
+        """
         if self._topics_task is not None:
             self._topics_task.cancel()
             self._topics_task = None
-        if self.cluster_topics is not None:
+        if self.cluster_topics is not None and self.workers is None:
             self.cluster_topics.refresh_s = self.parts.refresh_s
             self._topics_task = asyncio.create_task(self.cluster_topics.run())
 
@@ -407,7 +477,8 @@ class Gate:
         """Return why clients cannot be served; None if they can."""
         if self.is_draining:
             return "draining"
-        return self.discovery.unready()
+        workers_unready = None if self.workers is None else self.workers.unready()
+        return workers_unready or self.discovery.unready()
 
     def admin_problem(self) -> str:
         """Return why brokers refuse the login of ``upstream.admin``; "" where none does."""

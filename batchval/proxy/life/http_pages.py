@@ -65,7 +65,7 @@ class Pages:
         """Show in the metrics what the parts of the gate count."""
         gate = self.gate
         gate.shared.traffic.nodes = gate.settings.metrics.nodes
-        gate.metrics.add(partial(of_clients, gate.shared.clients))
+        gate.metrics.add(partial(of_clients, gate.clients))
         gate.metrics.add(self._families)
         parts = (gate.shared.traffic, gate.connection_log, gate.quarantine, gate.audit_file)
         for part in parts:
@@ -124,6 +124,8 @@ class Pages:
 
     async def metrics_page(self) -> Callable[[], bytes]:
         """Take the values of /metrics; what is returned writes them, in any thread."""
+        if self.gate.workers is not None:
+            return await self.gate.workers.metrics_page(self.gate.metrics)
         self.gate.shared.budget.measure()
         return self.gate.metrics.page()
 
@@ -135,9 +137,11 @@ class Pages:
 
     async def clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
         """Take the table of /clients; what is returned writes it, in any thread."""
+        if self.gate.workers is not None:
+            await self.gate.workers.collect_clients()
         await self.collect_clients()
         raised = next(iter(self.gate.proxies.values())).raised
-        return page_of(self.gate.shared.clients, raised, asked)
+        return page_of(self.gate.clients, raised, asked)
 
     async def collect_clients(self) -> None:
         """Enter the clients' requests that have not been collected yet into the table."""
@@ -149,6 +153,8 @@ class Pages:
 
     async def families(self) -> Callable[[], Iterable[Family]]:
         """Take the values of the whole gate; what is returned gives its families, in any thread."""
+        if self.gate.workers is not None:
+            return await self.gate.workers.families(self.gate.metrics)
         self.gate.shared.budget.measure()
         families = self.gate.metrics.families()
         return lambda: families

@@ -53,7 +53,7 @@ from batchval.proxy.session.version_bridge import raised_by
 from batchval.proxy.settings.options import Counters, DenyRule, ProxyOptions
 from batchval.proxy.tls.handshakes import Handshakes
 from batchval.proxy.tls.sni import node_asked_for
-from batchval.proxy.watch.clients import ClientTable
+from batchval.proxy.watch.clients import ClientCounts, ClientTable
 from batchval.proxy.watch.request_latency import Traffic
 from batchval.proxy.watch.senders import SenderTable
 from batchval.proxy.watch.traffic import TrafficTable
@@ -97,7 +97,7 @@ class Shared:
     topics: KnownTopics
     discovery: Discovery
     handshakes: Handshakes
-    clients: ClientTable
+    clients: ClientCounts
     connection_log: ConnectionLog
     ports: Ports
     ages: AgeLimit
@@ -127,6 +127,7 @@ class Shared:
         ports: Ports | None = None,
         connection_log: ConnectionLog | None = None,
         senders: SenderTable | None = None,
+        clients: ClientCounts | None = None,
     ) -> Shared:
         """Return what a gate with these options shares between its listeners."""
         counters = Counters() if counters is None else counters
@@ -138,7 +139,7 @@ class Shared:
             KnownTopics(),
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
-            ClientTable(),
+            ClientTable() if clients is None else clients,
             ConnectionLog() if connection_log is None else connection_log,
             ListeningSockets() if ports is None else ports,
             AgeLimit(counters),
@@ -153,20 +154,16 @@ def _discovery_of(options: ProxyOptions) -> Discovery:
 
 
 class ConnectionPassing(Protocol):
-    """Passes the connections of one listener to other processes, which serve them."""
+    """Passes the connections of one listener to other processes, which serve them.
 
-    def __len__(self) -> int:
-        """Return how many of them are open."""
-        ...
+    ``take`` admits a connection and passes it on, or closes it; ``most``: of the listener. ``stop``
+    lets the processes deliver what is under way, and ends them.
+    """
 
-    def hold_when_full(self, acceptor: Acceptor) -> None:
-        """Let it accept only while a process takes connections."""
-
-    def take(self, connection: socket.socket, listener: ListeningPort, most: int) -> None:
-        """Admit a connection and pass it on, or close it. ``most``: connections of the listener."""
-
-    async def stop(self, drain_s: float) -> None:
-        """Let the processes deliver what is under way, and end them."""
+    def __len__(self) -> int: ...
+    def hold_when_full(self, acceptor: Acceptor) -> None: ...
+    def take(self, connection: socket.socket, listener: ListeningPort, most: int) -> None: ...
+    async def stop(self, drain_s: float) -> None: ...
 
 
 class ListenerServer:

@@ -281,7 +281,6 @@ class Prepared:
             gate.otlp.use(self.exporter)
         self._apply_ledger()
         limits = next(iter(self.options.values())).limits
-        gate.max_connections = self.max_connections
         gate.shared.budget.use(limits, self.max_connections)
         gate.shared.validation.use(settings.limits.threads)
         gate.start_validation()

@@ -62,7 +62,7 @@ from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import SessionEvent, SessionState
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, RuntimeLimits
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
-from batchval.proxy.watch.clients import ClientTable, SeenClient
+from batchval.proxy.watch.clients import ClientCounts, SeenClient
 from batchval.proxy.watch.request_latency import Traffic, clock_ns
 from batchval.proxy.watch.senders import SenderTable, Share
 
@@ -85,7 +85,7 @@ class Owner(Surroundings, Knowing, Protocol):
     counters: Counters
     budget: Budget
     gate: ProduceValidator
-    clients: ClientTable
+    clients: ClientCounts
     ages: AgeLimit
     connection_log: ConnectionLog
     senders: SenderTable

@@ -263,6 +263,12 @@ class _RowsBySender:
         return next(iter(self._rows[next(iter(self._by_count[self._most]))]))
 
 
+class ClientCounts(Protocol):
+    """What takes the counts of sessions: the table of the gate, or a worker's report to it."""
+
+    def add(self, key: ClientKey, uses: Mapping[int, int], served: Served = ...) -> None: ...
+
+
 class ClientTable:
     """The clients that were seen last: at most ``most``, each with a bounded number of versions.
 
@@ -393,7 +399,7 @@ class SeenClient:
         self,
         session: Described,
         uses: UseCounter,
-        table: ClientTable,
+        table: ClientCounts,
         now: float,
         named: Callable[[str | None], None] = lambda _: None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The parent of several workers: a gate that serves no client itself.
+"""The parent of several workers: its gate serves no client itself.
 
 It binds, accepts and admits, asks the cluster for its brokers, keeps the state files, answers
 /metrics, /clients and /readyz for all workers, and ends with them.
@@ -12,7 +12,7 @@ import itertools
 import os
 import pickle
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -24,20 +24,19 @@ from batchval.proxy.kit.open_files import raise_limit, too_few
 from batchval.proxy.life.file_limits import log_fewer, reserve_of
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.handover import TakeOver
-from batchval.proxy.life.http_pages import Pages
 from batchval.proxy.life.listener_server import ListenerServer, Shared
 from batchval.proxy.life.reload import Step
 from batchval.proxy.session.budget import Budget
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.settings.setting_checks import share_faults
 from batchval.proxy.settings.worker_limits import share_of, workers_of
-from batchval.proxy.watch.clients import Asked
-from batchval.proxy.watch.metrics import Family
+from batchval.proxy.watch.metrics import Family, GateMetrics
+from batchval.proxy.watch.observed_batches import ObservedCounts
 from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
+    Apply,
     ClusterNews,
     Learned,
     ObservedRows,
@@ -58,7 +57,7 @@ from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.worker_reload import PreparedWorkers, prepared_by
 from batchval.yaml_settings.faults import Source, lines_of
 
-__all__ = ["ParentGate", "gate_of"]
+__all__ = ["Parent", "gate_of"]
 
 #: Seconds for a worker's answer; without it, the values of its last one are shown.
 ANSWER_S: Final = 1.0
@@ -72,63 +71,50 @@ _numbers = itertools.count(1)  # of connections
 
 def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> Gate:
     """Return the gate that the settings ask for: one process, or a parent of several."""
-    if (count := workers_of(settings)) == 1:
-        return Gate(settings, version=version, predecessor=predecessor)
-    return ParentGate(settings, count, version=version, predecessor=predecessor)
+    count = workers_of(settings)
+    workers = None if count == 1 else Parent(settings, count, version=version)
+    return Gate(settings, version=version, predecessor=predecessor, workers=workers)
 
 
-class ParentGate(Gate):
-    """A gate whose clients are served by ``workers`` processes."""
+class Parent:
+    """The workers of a gate: what they are made of, what they report, and what they are asked."""
 
-    validates = False
-
-    def __init__(
-        self,
-        settings: Settings,
-        workers: int,
-        *,
-        version: str = "",
-        predecessor: TakeOver | None = None,
-    ) -> None:
-        self.pool = WorkerPool(workers, self)
+    def __init__(self, settings: Settings, count: int, *, version: str = "") -> None:
+        self.pool = WorkerPool(count, self)
+        self._settings = settings
         self._version = version
         self._secret = os.urandom(32)
         self._news: ClusterNews | None = None
         self._capacity: int | None = None  # connections that the workers can serve
-        super().__init__(settings, version=version, predecessor=predecessor)
-        self.metrics.add(self.pool.families)
+        self._totals = Totals(lambda: self._settings.metrics)
+        self._asked = 0  # how often the workers were asked for their metrics
+        self._processes = Processes()
 
-    def _proxy(self, options: ProxyOptions) -> ListenerServer:
-        passing = PassedConnections(options.listener_name, self.shared, self.pool)
-        return ListenerServer(options, shared=self.shared, passing=passing)
+    def attach(
+        self, shared: Shared, observed: ObservedCounts, listeners: Mapping[str, ListenerServer]
+    ) -> None:
+        """Take the parts of the gate that workers tell of, and ask for."""
+        self._shared = shared
+        self._discovery = shared.discovery
+        self._observed = observed
+        self._listeners = listeners
 
-    def _pages(self) -> Pages:
-        return _AllPages(self)
-
-    def _validated(self) -> int:
-        return self.pool.validated
-
-    # ---- its life --------------------------------------------------------------------------------
+    # ---- what the gate asks ----------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen everywhere and start the workers. Raises OSError and ConfigError."""
-        await super().start()
-        try:
-            await self.pool.start()
-        except BaseException:
-            await self.stop(0)
-            raise
+        """Start the workers, and wait until they serve. Raises ConfigError and OSError."""
+        await self.pool.start()
         self._capacity = self.pool.capacity
-        self._bound_connections()
-        self._tasks.append(asyncio.create_task(self._spread_news()))
 
-    def start_validation(self) -> None:
-        """Validate nothing: workers do."""
+    def passing(self, listener: str, shared: Shared) -> PassedConnections:
+        """Return what passes the connections of a listener to workers."""
+        return PassedConnections(listener, shared, self.pool)
 
-    def read_topics_anew(self) -> None:
-        """Read nothing: workers do."""
+    def validated(self) -> int:
+        """Return how many batches the workers have validated."""
+        return self.pool.validated
 
-    def connections_for(self, settings: Settings) -> int:
+    def connections_of(self, settings: Settings) -> int:
         """Raise the limit of open files; return the clients of all workers. Raises OSError."""
         limit = raise_limit()
         reserve = reserve_of(settings, 0) + FILES_A_WORKER * len(self.pool.workers)
@@ -142,7 +128,7 @@ class ParentGate(Gate):
         log_fewer(settings, self._capacity, f"{why}: raise their limit (ulimit -n, LimitNOFILE=)")
         return self._capacity
 
-    async def prepare(self, settings: Settings) -> Step:
+    async def prepare(self, settings: Settings, own: Callable[[], Awaitable[Step]]) -> Step:
         """Let all workers prepare these settings, and this process. Raises ConfigError."""
         workers = len(self.pool.workers)
         faults = list(share_faults(settings.limits, workers))  # ``auto`` would start fewer now
@@ -151,43 +137,60 @@ class ParentGate(Gate):
         content = pickle.dumps(share_of(settings, workers))
         try:
             self._capacity = await prepared_by(self.pool, content) or self._capacity
-            return PreparedWorkers(await super().prepare(settings), self.pool, content)
+            return PreparedWorkers(await own(), partial(self._apply, settings, content))
         except BaseException:
             self._capacity = self.pool.capacity
             raise
+
+    def _apply(self, settings: Settings, content: bytes) -> None:
+        self._settings = settings
+        self.pool.broadcast(Apply(content))
 
     def _count_capacity(self) -> None:
         """Allow as many clients as the workers can serve now."""
         if self._capacity is not None:  # else the workers are being started
             self._capacity = self.pool.capacity
-            self.max_connections = min(self.settings.limits.max_connections, self._capacity)
-            self.shared.budget.bound_connections(self.max_connections)
+            wanted = self._settings.limits.max_connections
+            self._shared.budget.bound_connections(min(wanted, self._capacity))
 
     def unready(self) -> str | None:
-        """Return why clients cannot be served; None if they can."""
-        if not self.is_draining and not self.pool.serving:
-            return "no worker serves clients"
-        return super().unready()
-
-    def preparing(self) -> str | None:
-        """Return what this gate still lacks before it may take over; workers read topics first."""
-        return self.unready()
+        """Return why workers serve no client; None if they do."""
+        return None if self.pool.serving else "no worker serves clients"
 
     def reopen_files(self) -> None:
-        """Let all processes open their audit files anew."""
-        super().reopen_files()
+        """Let all workers open their audit files anew."""
         self.pool.broadcast(Reopen())
+
+    def pool_families(self) -> Iterator[Family]:
+        """Yield the metrics about the workers themselves."""
+        return self.pool.families()
+
+    async def families(self, own: GateMetrics) -> Callable[[], Iterable[Family]]:
+        """Take the values of all processes; what is returned adds them up, in any thread."""
+        asked = self._asked = self._asked + 1
+        answers = await self.pool.ask("families", ANSWER_S)
+        ended = self.pool.ended_starts()
+        return partial(self._totals.merged, own.families(), answers, ended, asked)
+
+    async def metrics_page(self, own: GateMetrics) -> Callable[[], bytes]:
+        """Take the values of all processes; what is returned writes them, in any thread."""
+        families, pids = await self.families(own), self.pool.pids()
+        return lambda: own.format(families(), self._processes.collect(pids))
+
+    async def collect_clients(self) -> None:
+        """Let the workers report their clients now."""
+        await self.pool.ask("clients", ANSWER_S)
 
     # ---- workers ---------------------------------------------------------------------------------
 
     def parts_of(self, index: int) -> WorkerConfiguration:
         """Return what a worker is made of."""
-        settings = share_of(self.settings, len(self.pool.workers))
+        settings = share_of(self._settings, len(self.pool.workers))
         return WorkerConfiguration(
             index,
             settings,
             self._version,
-            self.discovery.instance,
+            self._discovery.instance,
             self._secret,
             self._cluster_news(),
         )
@@ -197,26 +200,26 @@ class ParentGate(Gate):
         match message:
             case Seen(clients):
                 for client in clients:
-                    self.shared.clients.add(*client)
+                    self._shared.clients.add(*client)
             case ObservedRows(rows):
-                self.shared.topics.learn((b"", key.topic) for key, _, is_known in rows if is_known)
+                self._shared.topics.learn((b"", key.topic) for key, _, is_known in rows if is_known)
                 for key, row, _ in rows:
-                    self.observed.merge(key, row)
+                    self._observed.merge(key, row)
             case Learned(node_id, host, port):
                 try:
-                    self.discovery.learn(node_id, host, port)
+                    self._discovery.learn(node_id, host, port)
                 except TooManyBrokersError as error:
-                    self.discovery.refused(error)
+                    self._discovery.refused(error)
             case RefreshMetadata():
-                self.discovery.look()
+                self._discovery.look()
             case AddressReached(address):
-                self.discovery.reached(address)
+                self._discovery.reached(address)
             case AddressFailed(address, reason):
-                self.discovery.failed(address, OSError(reason))
+                self._discovery.failed(address, OSError(reason))
             case Ready():
                 self._count_capacity()
             case Unauthenticated():
-                self.discovery.answered_without_authentication()
+                self._discovery.answered_without_authentication()
 
     def asked(self, question: object) -> object:
         """Answer a worker that waits."""
@@ -224,32 +227,32 @@ class ParentGate(Gate):
             case PortOf(listener, node_id, address):
                 return self._port_of(listener, node_id, address)
             case OwnRequest(client_id):
-                return self.discovery.is_own_request(client_id)
+                return self._discovery.is_own_request(client_id)
         raise AssertionError(question)
 
     def _port_of(self, listener: str, node_id: int, address: tuple[str, int]) -> PortAnswer:
         try:
-            self.proxies[listener].cluster.listener_of(node_id, *address)
+            self._listeners[listener].cluster.listener_of(node_id, *address)
         except TooManyBrokersError as error:
-            self.discovery.refused(error)
+            self._discovery.refused(error)
             return PortAnswer({}, (errno.ENOBUFS, str(error)))
         except OSError as error:
             return PortAnswer(
                 {}, (error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error))
             )
         found = {
-            (name, node_id): proxy.cluster.brokers.get(node_id)
-            for name, proxy in self.proxies.items()
+            (name, node_id): one.cluster.brokers.get(node_id)
+            for name, one in self._listeners.items()
         }
         return PortAnswer({key: one.port for key, one in found.items() if one is not None})
 
     def _cluster_news(self) -> ClusterNews:
         ports = {
             (name, listener.node_id): listener.port
-            for name, proxy in self.proxies.items()
+            for name, proxy in self._listeners.items()
             for listener in proxy.cluster.listeners
         }
-        known = self.discovery
+        known = self._discovery
         return ClusterNews(
             dict(known.brokers),
             known.cluster_id,
@@ -258,8 +261,8 @@ class ParentGate(Gate):
             ports,
         )
 
-    async def _spread_news(self) -> None:
-        """Send the workers what is new of the cluster."""
+    async def spread_news(self) -> None:
+        """Send the workers what is new of the cluster, until it is cancelled."""
         while True:
             if (news := self._cluster_news()) != self._news:
                 self._news = news
@@ -325,36 +328,3 @@ class _Passed:
         if self in self.others:
             self.others.discard(self)
             self.budget.release_connection(self.address)
-
-
-class _AllPages(Pages):
-    """The pages of all processes of a gate."""
-
-    def __init__(self, gate: ParentGate) -> None:
-        super().__init__(gate)
-        self._pool = gate.pool
-        self._totals = Totals(lambda: gate.settings.metrics)
-        self._asked = 0  # how often the workers were asked for their metrics
-        self._processes = Processes()
-
-    async def metrics_page(self) -> Callable[[], bytes]:
-        return partial(self._merged_page, await self.families(), self._pool.pids())
-
-    async def families(self) -> Callable[[], Iterable[Family]]:
-        """Take the values of all processes; what is returned adds them up, in any thread."""
-        asked = self._asked = self._asked + 1
-        answers = await self._pool.ask("families", ANSWER_S)
-        return partial(
-            self._totals.merged,
-            self.gate.metrics.families(),
-            answers,
-            self._pool.ended_starts(),
-            asked,
-        )
-
-    def _merged_page(self, families: Callable[[], Iterable[Family]], pids: list[int]) -> bytes:
-        return self.gate.metrics.format(families(), self._processes.collect(pids))
-
-    async def clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
-        await self._pool.ask("clients", ANSWER_S)
-        return await super().clients_page(asked)

@@ -20,23 +20,20 @@ from itertools import islice
 from typing import Any, Final
 
 from batchval.network.loops import loop_factory
-from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.cluster.discovery import DiscoveryOptions
 from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
-from batchval.proxy.life.configured_parts import ConfiguredParts as GateParts
-from batchval.proxy.life.gate import Gate
+from batchval.proxy.life.gate import Gate, ParentParts
 from batchval.proxy.life.lifecycle import calm_collector, switch_soon
-from batchval.proxy.life.listener_server import ListenerServer, Shared
+from batchval.proxy.life.listener_server import ListenerServer
 from batchval.proxy.session.session import Session
-from batchval.proxy.settings.config import Listener, Settings
+from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.watch.audit_log import write_in_thread
 from batchval.proxy.watch.clients import (
     MAX_CLIENTS,
     NOTHING_SERVED,
     ClientKey,
-    ClientTable,
     Served,
 )
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
@@ -80,11 +77,14 @@ TAKEN_A_TURN: Final = 16
 log = logging.getLogger("batchval.proxy")
 
 
-class ReportedClients(ClientTable):
-    """The rows that the parent's table is to add: one for each client."""
+class ReportedClients:
+    """The rows that the parent's table is to add: one for each client.
+
+    ``evicted_total``  that were forgotten because too many others came
+    """
 
     def __init__(self) -> None:
-        super().__init__(most=1)
+        self.evicted_total = 0
         self._added: dict[ClientKey, tuple[dict[int, int], Served]] = {}
 
     def add(self, key: ClientKey, uses: Mapping[int, int], served: Served = NOTHING_SERVED) -> None:
@@ -134,80 +134,57 @@ class AdoptedConnections:
             gone()
 
 
-class WorkerGate(Gate):
+class WorkerGate:
     """The gate of one worker: it listens nowhere and keeps no files."""
 
     def __init__(
         self, parts: WorkerConfiguration, asking: ParentQuestions, report: Callable[[object], None]
     ) -> None:
-        self._parts = parts
-        self._asking = asking
-        self._report = report
-        self.clients = ReportedClients()
-        self._adopted = AdoptedConnections()
-        self._remote_ports = RemotePorts(asking, lambda node_id: self.discovery.brokers[node_id])
-        super().__init__(parts.settings, version=parts.version)
-        self.follow(parts.news)
-
-    def _options(self, listener: Listener, parts: GateParts) -> ProxyOptions:
-        options = super()._options(listener, parts)
-        options.claims_secret = self._parts.claims_secret
-        return options
-
-    def _discovery(self) -> Discovery:
-        upstream = self.settings.upstream
+        upstream = parts.settings.upstream
         options = DiscoveryOptions(upstream.bootstrap, connect_s=upstream.connect_timeout_ms / 1000)
-        return FollowingDiscovery(options, self._parts.instance, self._report, self._asking)
-
-    def _shared(self, options: ProxyOptions) -> Shared:
-        shared = Shared.made(
-            options,
-            self.counters,
-            self.discovery,
-            self._remote_ports,
-            self.connection_log,
-            self.senders,
+        self.clients = ReportedClients()
+        self._discovery = FollowingDiscovery(options, parts.instance, report, asking)
+        self._ports = RemotePorts(asking, self._discovery.brokers.__getitem__)
+        self._adopted = AdoptedConnections()
+        parent = ParentParts(
+            discovery=self._discovery,
+            ports=self._ports,
+            clients=self.clients,
+            gone=self._adopted.gone,
+            connections_of=_connections_of,
+            claims_secret=parts.claims_secret,
         )
-        shared.clients = self.clients
-        return shared
-
-    def _proxy(self, options: ProxyOptions) -> ListenerServer:
-        return ListenerServer(options, shared=self.shared, gone=self._adopted.gone)
-
-    def _export(self, version: str) -> None:
-        """Leave it to the parent, which has the values of all workers."""
-
-    def _log_absent(self) -> None:
-        """Leave the lines to the parent."""
-
-    def connections_for(self, settings: Settings) -> int:
-        """Return how many connections the open files suffice for. Raises OSError."""
-        limit, wanted = raise_limit(), settings.limits.max_connections
-        reserve = reserve_for(len(settings.listeners), settings.limits.threads, 0)
-        allowed = connections_allowed(limit, wanted, reserve)
-        if allowed < 1:
-            raise too_few(limit, f"a worker keeps {reserve} for itself")
-        return allowed
+        self.gate = Gate(parts.settings, version=parts.version, parent=parent)
+        self.follow(parts.news)
 
     def follow(self, news: ClusterNews) -> None:
         """Take over what the parent knows of the cluster."""
-        self._remote_ports.note(news.ports)
+        self._ports.note(news.ports)
         for (name, node_id), number in news.ports.items():
-            if node_id is not None and (proxy := self.proxies.get(name)) is not None:
+            if node_id is not None and (proxy := self.gate.proxies.get(name)) is not None:
                 proxy.cluster.moved(node_id, number)
-        assert isinstance(self.discovery, FollowingDiscovery)
-        self.discovery.follow(news)
+        self._discovery.follow(news)
 
     def adopt(self, header: PassedHeader, connection: Any, gone: Callable[[], None]) -> None:
         """Serve a connection. The news of its broker may come later than itself."""
-        proxy = self.proxies[header.listener]
+        proxy = self.gate.proxies[header.listener]
         if header.broker is not None and header.node_id not in proxy.cluster.brokers:
             assert header.node_id is not None
             port, address = header.broker
-            self._remote_ports.note({(header.listener, header.node_id): port})
-            address = self.discovery.brokers.get(header.node_id, address)
+            self._ports.note({(header.listener, header.node_id): port})
+            address = self._discovery.brokers.get(header.node_id, address)
             proxy.cluster.listener_of(header.node_id, *address)
         self._adopted.serve(proxy, connection, header.node_id, gone)
+
+
+def _connections_of(settings: Settings) -> int:
+    """Return how many connections the open files suffice for. Raises OSError."""
+    limit, wanted = raise_limit(), settings.limits.max_connections
+    reserve = reserve_for(len(settings.listeners), settings.limits.threads, 0)
+    allowed = connections_allowed(limit, wanted, reserve)
+    if allowed < 1:
+        raise too_few(limit, f"a worker keeps {reserve} for itself")
+    return allowed
 
 
 class _Worker:
@@ -225,7 +202,8 @@ class _Worker:
         self._code = 0  # exit status
         self._watchdog = Watchdog()
         self._parts = parts
-        self.gate = WorkerGate(parts, ParentQuestions(pairs.asking), self._channel.send)
+        self._worker_gate = WorkerGate(parts, ParentQuestions(pairs.asking), self._channel.send)
+        self.gate = self._worker_gate.gate
         self._preparing = Preparing(self.gate)
 
     async def run(self) -> int:
@@ -282,7 +260,7 @@ class _Worker:
     def _received(self, message: object) -> None:
         match message:
             case ClusterNews():
-                self.gate.follow(message)
+                self._worker_gate.follow(message)
             case Drain(seconds):
                 self._take_connections()
                 self._drain.put_nowait(seconds)
@@ -330,7 +308,7 @@ class _Worker:
 
     def _adopt(self, header: PassedHeader, connection: socket.socket) -> None:
         try:
-            self.gate.adopt(header, connection, partial(self._gone, header.number))
+            self._worker_gate.adopt(header, connection, partial(self._gone, header.number))
         except Exception:  # the others that wait here are taken
             log.exception("a connection could not be served")
             connection.close()
@@ -370,7 +348,7 @@ class _Worker:
         send = self._channel.send
         send(Heartbeat(self.gate.counters.produce_partitions_total))
         for _ in range(PIECES_A_REPORT):
-            if not (clients := self.gate.clients.take()):
+            if not (clients := self._worker_gate.clients.take()):
                 break
             send(Seen(clients))
             await asyncio.sleep(0)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.reload import NotPrepared, Step
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.workers.control_messages import Apply
 from batchval.proxy.workers.pool import WorkerPool
 
 __all__ = ["PREPARE_S", "PreparedWorkers", "Preparing", "prepared_by"]
@@ -60,18 +60,17 @@ async def prepared_by(pool: WorkerPool, settings: bytes) -> int | None:
 
 
 class PreparedWorkers:
-    """Settings that the parent and its workers have prepared. ``settings`` of a worker, pickled."""
+    """Settings that the parent and its workers have prepared. ``spread`` lets workers take them."""
 
-    def __init__(self, own: Step, pool: WorkerPool, settings: bytes) -> None:
+    def __init__(self, own: Step, spread: Callable[[], None]) -> None:
         self.max_connections = own.max_connections
         self._own = own
-        self._pool = pool
-        self._settings = settings
+        self._spread = spread
 
     def apply(self) -> None:
         """Take them here and in all workers."""
         self._own.apply()
-        self._pool.broadcast(Apply(self._settings))
+        self._spread()
 
 
 class Preparing:

@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from batchval.proxy.cluster.listeners import ListeningPort
+from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.reload import NotPrepared
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from batchval.proxy.watch.metrics import Family
@@ -33,7 +34,7 @@ from batchval.proxy.workers.control_messages import (
     WorkerConfiguration,
 )
 from batchval.proxy.workers.metric_totals import packed
-from batchval.proxy.workers.parent import ParentGate
+from batchval.proxy.workers.parent import Parent
 from batchval.proxy.workers.worker import WorkerGate, _serve, _Worker
 from batchval.proxy.workers.worker_process import Worker
 from batchval.proxy.workers.worker_reload import Outcome, Preparing
@@ -61,14 +62,15 @@ class Rig:
     """A parent that has started; ``outcomes`` are what its workers answer to other settings."""
 
     def __init__(self, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.gate = ParentGate(settings(max_connections=100), workers)
-        self.pool = self.gate.pool
+        self.parent = Parent(settings(max_connections=100), workers)
+        self.gate = Gate(settings(max_connections=100), workers=self.parent)
+        self.pool = self.parent.pool
         self.pool._started = asyncio.get_running_loop().create_future()
         self.outcomes: dict[int, Outcome] = {}
         monkeypatch.setattr(self.pool, "ask", self._ask)
         for index in range(workers):
             self.serve(index, 60)
-        self.gate._capacity = self.pool.capacity
+        self.parent._capacity = self.pool.capacity
 
     def serve(self, index: int, connections: int) -> None:
         worker = self.pool.workers[index]
@@ -282,21 +284,22 @@ async def test_a_worker_opens_the_listener_that_a_connection_has_come_by() -> No
     def no_port(_: object) -> PortAnswer:
         return PortAnswer({}, (98, "Address already in use"))
 
-    gate = WorkerGate(parts(brokers={1: KAFKA}), no_port, lambda _: None)  # type: ignore[arg-type]
-    await gate.start()
-    cluster = gate.proxies["default"].cluster
+    worker = WorkerGate(parts(brokers={1: KAFKA}), no_port, lambda _: None)  # type: ignore[arg-type]
+    await worker.gate.start()
+    cluster = worker.gate.proxies["default"].cluster
     assert 1 not in cluster.brokers
     one, other = socket.socketpair()
     gone: list[int] = []
     with other:
-        gate.adopt(PassedHeader(1, "default", 1, (9093, KAFKA)), one, lambda: gone.append(1))
+        worker.adopt(PassedHeader(1, "default", 1, (9093, KAFKA)), one, lambda: gone.append(1))
         assert cluster.brokers[1].port == 9093
         assert gone == []
-    await gate.stop(0)
+    await worker.gate.stop(0)
 
 
 async def test_a_connection_to_a_forgotten_broker_waits_for_its_news() -> None:
-    gate = WorkerGate(parts(), Mock(), lambda _: None)
+    worker = WorkerGate(parts(), Mock(), lambda _: None)
+    gate = worker.gate
     await gate.start()
     gone = asyncio.Event()
     with (
@@ -304,7 +307,7 @@ async def test_a_connection_to_a_forgotten_broker_waits_for_its_news() -> None:
         socket.create_connection(server.getsockname()),
     ):
         one, _ = server.accept()
-        gate.adopt(PassedHeader(1, "default", 7, None), one, gone.set)
+        worker.adopt(PassedHeader(1, "default", 7, None), one, gone.set)
         proxy = gate.proxies["default"]
         async with asyncio.timeout(10):
             while not proxy.connections:
@@ -380,7 +383,7 @@ async def test_a_worker_is_ready_once_it_serves_and_after_each_reload(
     monkeypatch.setattr(module, "calm_collector", Mock())
     topics = Mock(is_awaited=True, run=AsyncMock())
     always = property(lambda _: topics, lambda *_: None)
-    monkeypatch.setattr(WorkerGate, "cluster_topics", always, raising=False)
+    monkeypatch.setattr(Gate, "cluster_topics", always, raising=False)
     received: list[object] = []
     parent = Channel(received.append, lambda: None)
     await parent.open(ours.control)
@@ -407,7 +410,7 @@ async def test_a_worker_that_cannot_apply_settings_ends(
 ) -> None:
     worker = _Worker(parts(), pairs[1])
     worker._serves = True
-    worker.gate = WorkerGate(parts(), Mock(), Mock())
+    worker.gate = WorkerGate(parts(), Mock(), Mock()).gate
     worker._preparing = Preparing(worker.gate)
     sent: list[object] = []
     monkeypatch.setattr(worker._channel, "send", sent.append)
