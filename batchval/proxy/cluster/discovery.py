@@ -15,9 +15,9 @@ import logging
 import secrets
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from batchval.errors import BatchvalError
 from batchval.network.errors import AuthenticationError, InvalidAnswerError
@@ -30,6 +30,7 @@ from batchval.proxy.cluster.endpoints import (
     problem_of,
 )
 from batchval.proxy.cluster.known_brokers import GONE_S, MAX_BROKERS, BoundedLog, BrokerAges
+from batchval.proxy.cluster.listening_sockets import SocketKey
 from batchval.proxy.cluster.metadata_client import (
     CLIENT_ID,
     BrokerAddress,
@@ -43,7 +44,7 @@ from batchval.proxy.cluster.probe import http_at, tls_at
 from batchval.proxy.cluster.state_file import StateFile, StoredCluster
 from batchval.proxy.settings.host_patterns import MAX_HOST, MAX_NODE_ID
 
-__all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
+__all__ = ["ClusterNews", "ClusterReports", "Discovery", "DiscoveryOptions", "problem_of"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -96,8 +97,41 @@ class DiscoveryOptions:
     state: StateFile | None = None
 
 
+class ClusterNews(NamedTuple):
+    """The view that one process has of the cluster, for another that asks no broker.
+
+    ``endpoints``  state and problem of each address
+    ``ports``      (listener, node id) -> port
+    """
+
+    brokers: Mapping[int, BrokerAddress]
+    cluster_id: str | None
+    requires_authentication: bool | None
+    endpoints: Mapping[BrokerAddress, tuple[EndpointState, str]]
+    ports: Mapping[SocketKey, int]
+
+
+class ClusterReports(Protocol):
+    """What another process gets that asks the brokers for this one, and writes the lines about them.
+
+    It hears of brokers that are new or move, of those that answers name, and of what changes the
+    state of an address. ``look``: a client asks for a broker that is not known.
+    """
+
+    def is_own_request(self, client_id: str) -> bool: ...
+    def learned(self, node_id: int, address: BrokerAddress) -> None: ...
+    def named(self, node_id: int, address: BrokerAddress) -> None: ...
+    def reached(self, address: BrokerAddress) -> None: ...
+    def failed(self, address: BrokerAddress, reason: str) -> None: ...
+    def look(self) -> None: ...
+    def answered_without_authentication(self) -> None: ...
+
+
 class Discovery:
     """The known brokers of one cluster. All methods belong to the event loop of ``start``.
+
+    With ``reports`` it asks no broker and writes no state file: another process does, whose news it
+    takes by ``follow``.
 
     ``brokers``     node id -> the broker's own address
     ``cluster_id``  None while it is not known: only a request with credentials learns it
@@ -110,8 +144,10 @@ class Discovery:
     ``admin_problem``  why a broker refused the login of ``upstream.admin``; "" if none does
     """
 
-    def __init__(self, options: DiscoveryOptions) -> None:
+    def __init__(self, options: DiscoveryOptions, reports: ClusterReports | None = None) -> None:
         self.options = options
+        self._reports = reports
+        self._followed: set[int] = set()  # brokers of the last news
         self.brokers: dict[int, BrokerAddress] = {}
         self.cluster_id: str | None = None
         self._endpoints = {address: Endpoint(address) for address in options.bootstrap}
@@ -183,6 +219,8 @@ class Discovery:
 
     def is_own_request(self, client_id: str) -> bool:
         """Return whether this gate sent the request itself: then its upstream is this gate."""
+        if self._reports is not None:
+            return self._reports.is_own_request(client_id)
         if client_id not in self._asking:
             return False
         self._looped.add(client_id)
@@ -213,6 +251,8 @@ class Discovery:
         """Note that an answer names a broker that is known, now or at that time (monotonic)."""
         if node_id in self.brokers:
             self._ages.named(node_id, at_s)
+            if self._reports is not None:
+                self._reports.named(node_id, self.brokers[node_id])
 
     def refused(self, error: TooManyBrokersError) -> None:
         """Note an answer that names too many brokers: what was known before stays."""
@@ -224,6 +264,12 @@ class Discovery:
 
         Raises TooManyBrokersError where no other can be known.
         """
+        before = self.brokers.get(node_id)
+        self._learn(node_id, host, port)
+        if self._reports is not None and self.brokers.get(node_id) != before:
+            self._reports.learned(node_id, (host, port))
+
+    def _learn(self, node_id: int, host: str, port: int) -> None:
         address = (host, port)
         before = self.brokers.get(node_id)
         if before == address:
@@ -240,8 +286,10 @@ class Discovery:
         self._ages.named(node_id)
         self.brokers[node_id] = address
         self._named.add(node_id)
-        if before is not None:
-            self._note_move(node_id, before, address)
+        if before is not None and self._reports is None:
+            text = "broker %d is at %s now, not at %s"
+            addresses = address_text(address), address_text(before)
+            self.lines.write(logging.INFO, text, node_id, *addresses)
         for callback in list(self._subscribers):
             callback(node_id, host, port)
         if self._endpoint(address).state is _UNTRIED:
@@ -274,6 +322,9 @@ class Discovery:
         LOOK_S at most. Brokers that answer only authenticated clients are not asked without
         credentials.
         """
+        if self._reports is not None:
+            self._reports.look()
+            return
         now = time.monotonic()
         if now - self._looked_at >= LOOK_S and (
             self.options.authenticates or not self.requires_authentication
@@ -288,6 +339,8 @@ class Discovery:
             endpoint.connected()
             if endpoint.state is _SERVING:
                 self._log_recovery(endpoint)
+            if self._reports is not None:
+                self._reports.reached(address)
 
     def failed(self, address: BrokerAddress, error: BaseException) -> None:
         """Note that no connection to this address could be opened. The cluster is asked at once."""
@@ -297,6 +350,8 @@ class Discovery:
         elif not endpoint.failed:
             self._wake.set()
             self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
+            if self._reports is not None:
+                self._reports.failed(address, problem_of(error))
 
     def answered_without_authentication(self) -> None:
         """Note that a broker answered a client that had not authenticated."""
@@ -305,6 +360,8 @@ class Discovery:
         if self.requires_authentication is not False:
             self.requires_authentication = False
             self._changed()
+            if self._reports is not None:
+                self._reports.answered_without_authentication()
 
     def keep_port(self, listener: str, node_id: int, port: int) -> None:
         """Note the port of a broker, for the next start."""
@@ -348,10 +405,32 @@ class Discovery:
         self._wake.set()
         self._changed()
 
+    def follow(self, news: ClusterNews) -> None:
+        """Take over what the other process knows. The ports must be known before.
+
+        With another cluster, the brokers of the one before are forgotten, as the other process has
+        done, and those that it has forgotten. Others are not: this process may know one whose news
+        the other has not got yet.
+        """
+        if self.cluster_id not in (None, news.cluster_id):
+            self.brokers.clear()
+        self._forget(self._followed - news.brokers.keys())
+        self._followed = set(news.brokers)
+        self.cluster_id = news.cluster_id
+        self.requires_authentication = news.requires_authentication
+        for node_id, address in news.brokers.items():
+            with contextlib.suppress(TooManyBrokersError):  # others are forgotten soon
+                self._learn(node_id, *address)
+        for address, (state, problem) in news.endpoints.items():
+            self._endpoint(address).fail(state, problem)
+        self._forget_unused()
+
     # ---- its life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Load the state file and begin to ask. The cluster need not be there."""
+        if self._reports is not None:
+            return
         await self._load()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -649,6 +728,8 @@ class Discovery:
 
     def _fail(self, endpoint: Endpoint, state: EndpointState, problem: str) -> None:
         endpoint.fail(state, problem)
+        if self._reports is not None:
+            return
         endpoint.is_logged |= self._log(
             logging.WARNING, f"{self._name(endpoint)} {endpoint.predicate}"
         )
@@ -658,15 +739,6 @@ class Discovery:
         if endpoint.is_logged:
             endpoint.is_logged = False
             self.lines.write(logging.INFO, "%s serves again", self._name(endpoint))
-
-    def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
-        self.lines.write(
-            logging.INFO,
-            "broker %d is at %s now, not at %s",
-            node_id,
-            address_text(address),
-            address_text(before),
-        )
 
     def _name(self, endpoint: Endpoint) -> str:
         text = address_text(endpoint.address)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from batchval.proxy.cluster.endpoints import EndpointState
+from batchval.proxy.cluster.discovery import ClusterNews
 from batchval.proxy.cluster.listening_sockets import SocketKey
 from batchval.proxy.cluster.metadata_client import BrokerAddress
 from batchval.proxy.settings.config import Settings
@@ -26,7 +26,6 @@ __all__ = [
     "AnswerMessage",
     "Begin",
     "Closed",
-    "ClusterNews",
     "Drain",
     "Failed",
     "Heartbeat",
@@ -47,20 +46,6 @@ __all__ = [
 
 
 # ---- to a worker ---------------------------------------------------------------------------------
-
-
-class ClusterNews(NamedTuple):
-    """The parent's view of the cluster.
-
-    ``endpoints``  state and problem of each address
-    ``ports``      (listener, node id) -> port
-    """
-
-    brokers: Mapping[int, BrokerAddress]
-    cluster_id: str | None
-    requires_authentication: bool | None
-    endpoints: Mapping[BrokerAddress, tuple[EndpointState, str]]
-    ports: Mapping[SocketKey, int]
 
 
 class WorkerConfiguration(NamedTuple):

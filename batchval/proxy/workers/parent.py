@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from batchval.protocol.errors import TooManyBrokersError
+from batchval.proxy.cluster.discovery import ClusterNews
 from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.cluster.listening_sockets import Acceptor
 from batchval.proxy.kit.open_files import raise_limit, too_few
@@ -37,7 +38,6 @@ from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
     Apply,
-    ClusterNews,
     Learned,
     ObservedRows,
     OwnRequest,

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Final
 
 from batchval.network.loops import loop_factory
-from batchval.proxy.cluster.discovery import DiscoveryOptions
+from batchval.proxy.cluster.discovery import ClusterNews, Discovery, DiscoveryOptions
 from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
 from batchval.proxy.life.gate import Gate, ParentParts
@@ -42,7 +42,6 @@ from batchval.proxy.workers.control_messages import (
     Apply,
     Begin,
     Closed,
-    ClusterNews,
     Drain,
     Failed,
     Heartbeat,
@@ -56,7 +55,7 @@ from batchval.proxy.workers.control_messages import (
 )
 from batchval.proxy.workers.metric_totals import packed
 from batchval.proxy.workers.watchdog import Watchdog
-from batchval.proxy.workers.worker_discovery import FollowingDiscovery, ParentQuestions, RemotePorts
+from batchval.proxy.workers.worker_discovery import ParentQuestions, RemotePorts, ReportsToParent
 from batchval.proxy.workers.worker_reload import Preparing
 
 __all__ = ["ReportedClients", "WorkerGate", "main"]
@@ -143,7 +142,7 @@ class WorkerGate:
         upstream = parts.settings.upstream
         options = DiscoveryOptions(upstream.bootstrap, connect_s=upstream.connect_timeout_ms / 1000)
         self.clients = ReportedClients()
-        self._discovery = FollowingDiscovery(options, parts.instance, report, asking)
+        self._discovery = Discovery(options, ReportsToParent(parts.instance, report, asking))
         self._ports = RemotePorts(asking, self._discovery.brokers.__getitem__)
         self._adopted = AdoptedConnections()
         parent = ParentParts(

@@ -1,12 +1,11 @@
 """A worker's view of the cluster: its parent asks the brokers, binds ports and keeps the state.
 
-parent ── ClusterNews ──▶ FollowingDiscovery      what answers and failures show goes back
+parent ── ClusterNews ──▶ Discovery               ReportsToParent: what answers and failures show
 RemotePorts ── PortOf ──▶ parent                  the port of a broker that is new here
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import pickle
 import socket
@@ -14,9 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from batchval.protocol.errors import TooManyBrokersError
-from batchval.proxy.cluster.discovery import LOCAL_ERRORS, Discovery, DiscoveryOptions, problem_of
-from batchval.proxy.cluster.endpoints import Endpoint, EndpointState
 from batchval.proxy.cluster.known_brokers import MAX_BROKERS
 from batchval.proxy.cluster.listening_sockets import Port, SocketKey
 from batchval.proxy.cluster.metadata_client import BrokerAddress
@@ -24,7 +20,6 @@ from batchval.proxy.workers.channel import MAX_PACKET_BYTES
 from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
-    ClusterNews,
     Learned,
     OwnRequest,
     PortAnswer,
@@ -33,7 +28,7 @@ from batchval.proxy.workers.control_messages import (
     Unauthenticated,
 )
 
-__all__ = ["FollowingDiscovery", "ParentQuestions", "RemotePorts"]
+__all__ = ["ParentQuestions", "RemotePorts", "ReportsToParent"]
 
 #: Seconds that a worker waits for its parent's answer. Its clients wait, too; it takes 0.1 ms.
 ANSWER_S: Final = 1.0
@@ -71,117 +66,58 @@ class ParentQuestions:
         )
 
 
-class FollowingDiscovery(Discovery):
-    """Brokers as the parent knows them. It asks no broker and writes no state file.
+class ReportsToParent:
+    """Reports of what a worker finds out about the cluster.
 
     ``instance``  begins the client ids of the parent's own requests
-    ``report``    takes what this worker finds out, for the parent
+    ``report``    takes the messages
     """
 
     def __init__(
-        self,
-        options: DiscoveryOptions,
-        instance: str,
-        report: Callable[[object], None],
-        asking: ParentQuestions,
+        self, instance: str, report: Callable[[object], None], asking: ParentQuestions
     ) -> None:
-        super().__init__(options)
-        self.instance = instance
+        self._instance = instance
         self._report = report
-        self._asking_parent = asking
-        self._is_following = False
-        self._named_by_parent: set[int] = set()  # the parent's brokers
+        self._asking = asking
         self._reported: dict[int, float] = {}  # when each was reported as named
 
-    async def start(self) -> None:
-        """Wait for news."""
-
-    async def stop(self) -> None:
-        """Do nothing: no request is pending."""
-
-    def follow(self, news: ClusterNews) -> None:
-        """Take over what the parent knows. The ports must be known before.
-
-        With another cluster, the brokers of the one before are forgotten, as the parent has done,
-        and those that the parent has forgotten. Others are not: this worker may know one whose
-        news the parent has not got yet.
-        """
-        if self.cluster_id not in (None, news.cluster_id):
-            self.brokers.clear()
-        self._forget(self._named_by_parent - news.brokers.keys())
-        self._named_by_parent = set(news.brokers)
-        self.cluster_id, self.requires_authentication = (
-            news.cluster_id,
-            news.requires_authentication,
-        )
-        self._is_following = True
+    def is_own_request(self, client_id: str) -> bool:
+        """Return whether the parent has sent this request: then its upstream is this gate."""
+        if not client_id.startswith(self._instance):
+            return False
         try:
-            for node_id, address in news.brokers.items():
-                with contextlib.suppress(TooManyBrokersError):  # others are forgotten soon
-                    self.learn(node_id, *address)
-        finally:
-            self._is_following = False
-        for address, (state, problem) in news.endpoints.items():
-            self._endpoint(address).fail(state, problem)
-        self._forget_unused()
+            return bool(self._asking(OwnRequest(client_id)))
+        except OSError:
+            return False
 
-    def learn(self, node_id: int, host: str, port: int) -> None:
-        """Note a broker, and report it unless the parent has named it."""
-        before = self.brokers.get(node_id)
-        super().learn(node_id, host, port)
-        if not self._is_following and self.brokers.get(node_id) != before:
-            self._report(Learned(node_id, host, port))
+    def learned(self, node_id: int, address: BrokerAddress) -> None:
+        """Report a broker that is new, or has moved."""
+        self._report(Learned(node_id, *address))
 
-    def named(self, node_id: int, at_s: float | None = None) -> None:
-        """Note that an answer names a broker, and report it at times: it is established by that."""
-        super().named(node_id, at_s)
-        now, address = time.monotonic(), self.brokers.get(node_id)
-        if address is not None and now - self._reported.get(node_id, 0.0) > NAMED_AGAIN_S:
+    def named(self, node_id: int, address: BrokerAddress) -> None:
+        """Report at times that answers name a broker: it is established by that."""
+        now = time.monotonic()
+        if now - self._reported.get(node_id, 0.0) > NAMED_AGAIN_S:
             if len(self._reported) >= MAX_BROKERS:
                 self._reported.clear()
             self._reported[node_id] = now
             self._report(Learned(node_id, *address))
 
+    def reached(self, address: BrokerAddress) -> None:
+        """Report that an address serves again."""
+        self._report(AddressReached(address))
+
+    def failed(self, address: BrokerAddress, reason: str) -> None:
+        """Report that an address fails."""
+        self._report(AddressFailed(address, reason))
+
     def look(self) -> None:
         """Let the parent ask the cluster."""
         self._report(RefreshMetadata())
 
-    def reached(self, address: BrokerAddress) -> None:
-        """Note a connection, and report it where the parent may think otherwise."""
-        is_news = self._endpoint(address).state is not EndpointState.SERVING
-        super().reached(address)
-        if is_news:
-            self._report(AddressReached(address))
-
-    def failed(self, address: BrokerAddress, error: BaseException) -> None:
-        """Note a failure, and report it unless it is of this process or known."""
-        is_news = not self._endpoint(address).failed
-        super().failed(address, error)
-        is_local = isinstance(error, OSError) and error.errno in LOCAL_ERRORS
-        if is_news and not is_local:
-            self._report(AddressFailed(address, problem_of(error)))
-
     def answered_without_authentication(self) -> None:
-        """Note such an answer, and report the first."""
-        is_news = self.requires_authentication is not False
-        super().answered_without_authentication()
-        if is_news:
-            self._report(Unauthenticated())
-
-    def is_own_request(self, client_id: str) -> bool:
-        """Return whether the parent has sent this request: then its upstream is this gate."""
-        if not client_id.startswith(self.instance):
-            return False
-        try:
-            return bool(self._asking_parent(OwnRequest(client_id)))
-        except OSError:
-            return False
-
-    def _fail(self, endpoint: Endpoint, state: EndpointState, problem: str) -> None:
-        endpoint.fail(state, problem)  # the parent writes the line
-
-    def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
-        """Leave the line to the parent."""
+        """Report that a broker has answered a client that it had not authenticated."""
+        self._report(Unauthenticated())
 
 
 class RemotePorts:

@@ -15,7 +15,7 @@ from batchval.protocol.messages.metadata import MetadataResponse, MetadataRespon
 from batchval.protocol.walkers.addresses import MAX_BROKERS, rewrite_addresses
 from batchval.proxy.cluster import discovery as module
 from batchval.proxy.cluster import known_brokers
-from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.cluster.discovery import ClusterNews, Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import EndpointState
 from batchval.proxy.cluster.known_brokers import (
     ESTABLISHED_S,
@@ -35,8 +35,8 @@ from batchval.proxy.session.pending_requests import Answer
 from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, check_size
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.options import ProxyOptions
-from batchval.proxy.workers.control_messages import ClusterNews, Learned
-from batchval.proxy.workers.worker_discovery import FollowingDiscovery
+from batchval.proxy.workers.control_messages import Learned
+from batchval.proxy.workers.worker_discovery import ReportsToParent
 
 HOUR_S = 3600.0
 AT = ("127.0.0.1", 9092)
@@ -330,7 +330,8 @@ def test_answers_that_are_kept_name_their_brokers(
 
 def test_a_worker_forgets_what_its_parent_has_forgotten() -> None:
     reports: list[object] = []
-    worker = FollowingDiscovery(DiscoveryOptions((AT,)), "x", reports.append, lambda _: None)
+    reporting = ReportsToParent("x", reports.append, lambda _: None)  # type: ignore[arg-type]
+    worker = Discovery(DiscoveryOptions((AT,)), reporting)
     gone: list[int] = []
     worker.subscribe(lambda *_: None, gone.append)
     worker.follow(ClusterNews({1: AT, 2: AT}, None, None, {}, {}))

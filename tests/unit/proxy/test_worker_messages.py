@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.cluster.discovery import DiscoveryOptions
+from batchval.proxy.cluster.discovery import ClusterNews, Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import EndpointState
 from batchval.proxy.cluster.listening_sockets import Port
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, encoded, pass_connection
@@ -19,16 +19,16 @@ from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
     Closed,
-    ClusterNews,
     Drain,
     Heartbeat,
     Learned,
     PassedHeader,
     PortAnswer,
     PortOf,
+    RefreshMetadata,
     Unauthenticated,
 )
-from batchval.proxy.workers.worker_discovery import FollowingDiscovery, ParentQuestions, RemotePorts
+from batchval.proxy.workers.worker_discovery import ParentQuestions, RemotePorts, ReportsToParent
 
 
 def test_a_connection_is_passed_with_its_header(pairs: tuple[Pairs, Pairs]) -> None:
@@ -125,11 +125,11 @@ class Parent:
         self.asked.append(question)
         return self.answer
 
-    def follower(self) -> FollowingDiscovery:
+    def follower(self) -> Discovery:
         options = DiscoveryOptions((KAFKA,))
         report: Any = self.reported.append
         asking: Any = self
-        return FollowingDiscovery(options, "instance", report, asking)
+        return Discovery(options, ReportsToParent("instance", report, asking))
 
 
 def news(**more: Any) -> ClusterNews:
@@ -177,6 +177,18 @@ def test_a_worker_follows_its_parent_and_reports_what_is_new(
     follower.failed(KAFKA, OSError(24, "Too many open files"))  # this process' own matter
     assert len(parent.reported) == 5
     assert "was not tried: Too many open files" in caplog.text
+
+
+async def test_a_worker_lets_its_parent_ask_the_brokers() -> None:
+    parent = Parent()
+    follower = parent.follower()
+    before = asyncio.all_tasks()
+    await follower.start()
+    assert asyncio.all_tasks() == before
+    for _ in range(2):  # the parent knows how often it may ask
+        follower.look()
+    assert parent.reported == [RefreshMetadata(), RefreshMetadata()]
+    await follower.stop()
 
 
 def test_a_worker_forgets_the_brokers_of_another_cluster_as_its_parent_does() -> None:

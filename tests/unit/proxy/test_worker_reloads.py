@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from batchval.proxy.cluster.discovery import ClusterNews
 from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.reload import NotPrepared
@@ -23,7 +24,6 @@ from batchval.proxy.workers.control_messages import (
     Apply,
     Begin,
     Closed,
-    ClusterNews,
     Drain,
     Failed,
     PassedHeader,
