@@ -38,18 +38,19 @@ from batchval.proxy.watch.senders import LineShares, SenderTable
 __all__ = [
     "MAX_LINES_AT_ONCE",
     "MAX_LINE_BYTES",
-    "JsonFormatter",
+    "LineFormatter",
     "LineWriter",
     "RefusalLog",
-    "TextFormatter",
     "ThreadHandler",
     "change",
     "encoded",
     "event_of",
     "facts_of",
     "install",
+    "json_line",
     "lines_left_out",
     "short",
+    "text_line",
     "write_in_thread",
 ]
 
@@ -181,40 +182,37 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
     return facts
 
 
-class _LineFormatter(logging.Formatter):
-    """One line of at most MAX_LINE_BYTES. The longest facts are shortened where it has more."""
+class LineFormatter(logging.Formatter):
+    """One line of at most MAX_LINE_BYTES. The longest facts are shortened where it has more.
+
+    ``line``  makes it of a record and its facts; the record's message is the fact ``event``
+    """
+
+    def __init__(self, line: Callable[[logging.LogRecord, dict[str, Any]], str]) -> None:
+        super().__init__()
+        self._line = line
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         facts = {"event": record.getMessage()} | _facts(record)
-        line = self.line(record, facts)
+        line = self._line(record, facts)
         while len(encoded(line)) > MAX_LINE_BYTES and (name := _longest(facts)):
             facts[name] = short(facts[name], len(facts[name]) // 2)
-            line = self.line(record, facts)
+            line = self._line(record, facts)
         return line
 
-    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
-        """Return the line of a record; its message is the fact ``event``."""
-        raise NotImplementedError
+
+def text_line(record: logging.LogRecord, facts: dict[str, Any]) -> str:
+    """Return one line for people: words, then key=value."""
+    parts = [_time(record), record.levelname, _line(str(facts["event"]))]
+    parts += [f"{key}={_value(value)}" for key, value in facts.items() if key != "event"]
+    return " ".join(parts)
 
 
-class TextFormatter(_LineFormatter):
-    """One line for people: words, then key=value."""
-
-    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
-        """Format a record as exactly one line."""
-        parts = [_time(record), record.levelname, _line(str(facts["event"]))]
-        parts += [f"{key}={_value(value)}" for key, value in facts.items() if key != "event"]
-        return " ".join(parts)
-
-
-class JsonFormatter(_LineFormatter):
-    """One object a line."""
-
-    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
-        """Return the line in ASCII, so that nothing in it can be taken for its end."""
-        row = {"time": _time(record), "level": record.levelname}
-        return json.dumps(row | facts, default=str)
+def json_line(record: logging.LogRecord, facts: dict[str, Any]) -> str:
+    """Return one object in ASCII, so that nothing in it can be taken for the end of the line."""
+    row = {"time": _time(record), "level": record.levelname}
+    return json.dumps(row | facts, default=str)
 
 
 def encoded(line: str) -> bytes:
@@ -254,13 +252,13 @@ def change(settings: Log) -> None:
     """Write as these settings ask from now on, where ``install`` was called."""
     root = logging.getLogger("batchval")
     for handler in root.handlers:
-        if isinstance(handler.formatter, TextFormatter | JsonFormatter):
+        if isinstance(handler.formatter, LineFormatter):
             handler.setFormatter(_formatter(settings))
             root.setLevel(settings.level.upper())
 
 
 def _formatter(settings: Log) -> logging.Formatter:
-    return JsonFormatter() if settings.format == "json" else TextFormatter()
+    return LineFormatter(json_line if settings.format == "json" else text_line)
 
 
 #: Bytes of lines that wait for the thread: some 4,000 lines.

@@ -25,7 +25,7 @@ from batchval.protocol.messages.sasl_authenticate import (
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.session.connection_log import DEBUG_LINES, ConnectionLog
 from batchval.proxy.settings.options import Counters, RuntimeLimits
-from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, TextFormatter
+from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, LineFormatter, text_line
 from batchval.proxy.watch.metrics import GateMetrics
 from batchval.proxy.watch.senders import LineShares, SenderTable
 from tests.support.clock import Clock
@@ -536,7 +536,7 @@ def test_lines_of_debug_are_bounded_too(caplog: pytest.LogCaptureFixture) -> Non
 def test_what_a_client_chose_begins_no_line(detail: str) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextFormatter())
+    handler.setFormatter(LineFormatter(text_line))
     log = logging.getLogger("batchval")
     log.addHandler(handler)
     try:

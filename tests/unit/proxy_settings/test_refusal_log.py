@@ -16,11 +16,12 @@ from batchval.proxy.settings.config import Log
 from batchval.proxy.watch.audit_log import (
     MAX_LINE_BYTES,
     MAX_LINES_AT_ONCE,
-    JsonFormatter,
+    LineFormatter,
     RefusalLog,
-    TextFormatter,
     encoded,
     install,
+    json_line,
+    text_line,
 )
 from tests.support.clock import Clock
 from tests.unit.proxy_settings.refused import Refused
@@ -108,7 +109,7 @@ def test_a_pipe_takes_the_longest_line_as_one_piece(kind: str) -> None:
         )
 
 
-@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+@pytest.mark.parametrize("formatter", [LineFormatter(text_line), LineFormatter(json_line)])
 @pytest.mark.parametrize("message", ["x" * 10_000, "é" * 10_000, "\udc80" * 10_000, "\0" * 10_000])
 def test_a_long_message_is_shortened(formatter: logging.Formatter, message: str) -> None:
     line = formatter.format(logging.makeLogRecord({"msg": message, "facts": {"count": 1}}))
