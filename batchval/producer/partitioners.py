@@ -57,11 +57,14 @@ class Default:
             self._sticky[topic] = -2 - partition  # which one is chosen when their number is known
 
 
-class Murmur2(Default):
+class Murmur2:
     """A partitioner that hashes keys, and a missing key as an empty one (librdkafka's murmur2)."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
         return partition_of(b"" if key is None else key, partitions)
+
+    def on_new_batch(self, topic: str, partition: int) -> None:
+        """Ignore it: the partition depends on the key alone."""
 
 
 class RoundRobin:
