@@ -2,21 +2,23 @@
 
 Counters and histograms are sums, and what a worker counted before it ended stays in them: they
 never go down. Gauges are those of the workers that run, put together as ``Family.across`` says.
+
+Labels over several workers: each has bounded its own topics and nodes, but not the same ones.
 """
 
 from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from batchval.proxy.settings.config import Metrics
-from batchval.proxy.watch.metrics import Family
-from batchval.proxy.workers.bounding import BoundedLabels
+from batchval.proxy.watch.metrics import OTHER, Family
+from batchval.proxy.watch.traffic import BOOTSTRAP
 
-__all__ = ["Totals", "added", "packed", "unpacked"]
+__all__ = ["BoundedLabels", "Totals", "added", "packed", "unpacked"]
 
 #: What the parent counts itself, exactly: that of workers is left out.
 OF_PARENT: Final = frozenset(
@@ -127,3 +129,40 @@ class Totals:
     def _has_ended(self, key: Key) -> bool:
         worker, start = key
         return start <= self._ended_starts.get(worker, 0)
+
+
+#: Values that do not count, by label.
+_ALWAYS: Final[dict[str, Collection[str]]] = {"topic": {OTHER}, "node": {OTHER, BOOTSTRAP}}
+
+
+class BoundedLabels:
+    """A limit on the topics and nodes that have their own label, as the settings set it.
+
+    Those that came first have one; the others become ``(other)``. For one thread at a time.
+    """
+
+    def __init__(self, metrics: Callable[[], Metrics]) -> None:
+        self._metrics = metrics
+        self._own: dict[str, set[str]] = {label: set() for label in _ALWAYS}
+
+    def of(self, family: Family) -> Family:
+        """Return a family whose labels are bounded; a sample may come twice then."""
+        for at, label in enumerate(family.labels):
+            if label in _ALWAYS:
+                samples = list(self._bounded(family, at))
+                family = family._replace(samples=samples)
+        return family
+
+    def _bounded(self, family: Family, at: int) -> Iterator[tuple[Sequence[str], Any]]:
+        label, metrics = family.labels[at], self._metrics()
+        most = metrics.topics if label == "topic" else metrics.nodes
+        own, always = self._own[label], _ALWAYS[label]
+        for values, number in family.samples:
+            value = values[at]
+            if value in own or value in always:
+                yield values, number
+            elif len(own) < most:
+                own.add(value)
+                yield values, number
+            else:
+                yield (*values[:at], OTHER, *values[at + 1 :]), number
