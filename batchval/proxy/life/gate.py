@@ -28,12 +28,11 @@ from batchval.proxy.cluster.state_file import StateFile
 from batchval.proxy.kit.background_threads import in_background
 from batchval.proxy.life.configured_parts import ConfiguredParts, options_for
 from batchval.proxy.life.file_limits import connections_of, most_ports
-from batchval.proxy.life.handover import TakeOver
+from batchval.proxy.life.handover import Succession, TakeOver
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.life.http_pages import Pages
 from batchval.proxy.life.listener_server import ConnectionPassing, ListenerServer, Shared
 from batchval.proxy.life.reload import Prepared, Step
-from batchval.proxy.life.succession import Succession
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.quarantine import QuarantineWriter

@@ -1,5 +1,7 @@
 """The hand-over as the new gate sees it: sockets and brokers come from the gate that runs.
 
+``Succession``: take over one gate, and be taken over by another.
+
 ``begin`` runs before there is an event loop. The steps are those of ``handover_messages``; the
 states of the running gate are those of ``control``.
 """
@@ -10,16 +12,18 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from batchval.proxy.cluster.listening_sockets import SocketKey
 from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.kit.open_files import raise_limit
-from batchval.proxy.life.control import CONTROL, SOCKETS_AT_ONCE, connectable, credentials
+from batchval.proxy.life.control import CONTROL, SOCKETS_AT_ONCE, Offer, connectable, credentials
 from batchval.proxy.life.handover_messages import (
     MAX_RUNNING_GATE_BYTES,
     VERSION,
@@ -29,13 +33,20 @@ from batchval.proxy.life.handover_messages import (
     encoded,
 )
 
-__all__ = ["TakeOver", "taken_over"]
+if TYPE_CHECKING:
+    from batchval.proxy.life.gate import Gate
+
+__all__ = ["Succession", "TakeOver", "taken_over"]
 
 #: Seconds for each message of the running gate.
 ANSWER_S: Final = 15.0
 #: Seconds for the new gate to become ready, and between two looks.
 PREPARE_S: Final = 60.0
 LOOK_S: Final = 0.02
+#: Seconds at the end of a gate, for the end of the one that it has taken over.
+FOLLOW_S: Final = 10.0
+#: Seconds for a new gate that was lost, to close what it has bound.
+FREE_S: Final = 5.0
 _READ: Final = 64 << 10
 _SILENT: Final = f"the running gate did not answer within {ANSWER_S:g} s"
 _CLOSED: Final = "the running gate closed the control connection"
@@ -279,3 +290,60 @@ def _expected(message: dict[str, Any], kind: str) -> dict[str, Any]:
     if message["kind"] != kind:
         raise HandOverError(f"the running gate sent {message['kind']!r:.40}, expected {kind}")
     return message
+
+
+class Succession:
+    """One gate's place between two others.
+
+    ``predecessor``  the gate that it takes over, until that one has ended
+    """
+
+    def __init__(self, gate: Gate, predecessor: TakeOver | None) -> None:
+        self.predecessor = predecessor
+        self._gate = gate
+        self._following: asyncio.Task[None] | None = None
+
+    def succeeded(self) -> None:
+        """Note that the gate alone accepts connections, and wait for the end of the other one."""
+        if self.predecessor is not None:
+            self._following = asyncio.create_task(self._follow(self.predecessor))
+
+    async def _follow(self, predecessor: TakeOver) -> None:
+        """Wait for the end of the other gate; the files are this one's then."""
+        await predecessor.ended()
+        self.predecessor = None
+        self._gate.ports.shared_until = 0.0
+        if self._gate.observed_file is not None:
+            await self._gate.observed_file.follow()
+
+    def offer(self) -> Offer:
+        """Return what a new gate gets. Raises HandOverError."""
+        gate = self._gate
+        if self.predecessor is not None:
+            raise HandOverError(
+                f"the gate that it has taken over (process {self.predecessor.pid}) still drains"
+            )
+        if gate.is_draining:
+            raise HandOverError("it ends")
+        gate.ports.shared_until = math.inf
+        return Offer(
+            dict(gate.ports.sockets), gate.discovery.state().encode().decode(), gate.unready()
+        )
+
+    def go_on(self) -> None:
+        """Keep all that was offered: the new gate is lost."""
+        self._gate.ports.shared_until = time.monotonic() + FREE_S
+
+    def hand_over(self) -> None:
+        """Leave /metrics and the file of the brokers to the gate that has taken over."""
+        self._gate.health.close_port()
+        self._gate.discovery.hand_over()
+
+    async def stop(self) -> None:
+        """Wait for the end of the other gate, so that the files can be written."""
+        if self._following is not None:
+            await asyncio.wait((self._following,), timeout=FOLLOW_S)
+            if self._following.cancel():
+                log.warning(
+                    "the newest counts of refusals are not written: the gate before this one still drains"
+                )

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.proxy.cluster.listening_sockets import ListeningSockets, Port
 from batchval.proxy.cluster.state_file import StoredCluster
-from batchval.proxy.life import succession
+from batchval.proxy.life import handover
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.settings.config import Settings
@@ -112,7 +112,7 @@ async def test_the_old_gate_gets_the_port_when_the_new_one_is_lost() -> None:
 async def test_a_port_of_another_program_is_not_awaited_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(succession, "FREE_S", 0.0)
+    monkeypatch.setattr(handover, "FREE_S", 0.0)
     port = free_ports(10)
     with socket.create_server((LOOPBACK, port + 1 + NEW)):
         old = Gate(settings(port))
