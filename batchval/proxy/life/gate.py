@@ -163,7 +163,6 @@ class Gate:
         self.discovery = (
             Discovery(self.discovery_options(self.parts)) if parent is None else parent.discovery
         )
-        self.succession = Succession(self, predecessor)
         if predecessor is not None:
             self.discovery.inherit(predecessor.state)
         self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
@@ -196,6 +195,15 @@ class Gate:
             self.pages.clients_page,
             allowed_hosts=self.pages.allowed_hosts,
             warnings=self.warnings,
+        )
+        self.succession = Succession(
+            predecessor,
+            self.ports,
+            self.discovery,
+            self.observed_file,
+            self.health,
+            is_ending=lambda: self.is_draining,
+            unready=self.unready,
         )
         self.metrics_at: Address | None = None
         self._false_claims = FalseClaims()

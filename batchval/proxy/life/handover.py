@@ -16,11 +16,12 @@ import math
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from batchval.proxy.cluster.listening_sockets import SocketKey
+from batchval.proxy.cluster.discovery import Discovery
+from batchval.proxy.cluster.listening_sockets import ListeningSockets, SocketKey
 from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.kit.open_files import raise_limit
 from batchval.proxy.life.control import CONTROL, SOCKETS_AT_ONCE, Offer, connectable, credentials
@@ -32,9 +33,8 @@ from batchval.proxy.life.handover_messages import (
     Incoming,
     encoded,
 )
-
-if TYPE_CHECKING:
-    from batchval.proxy.life.gate import Gate
+from batchval.proxy.life.health import HealthServer
+from batchval.proxy.watch.observed_batches import ObservedFile
 
 __all__ = ["Succession", "TakeOver", "taken_over"]
 
@@ -296,11 +296,28 @@ class Succession:
     """One gate's place between two others.
 
     ``predecessor``  the gate that it takes over, until that one has ended
+    ``is_ending``    returns whether the gate drains, or is about to
+    ``unready``      returns why the gate cannot serve clients; None if it can
     """
 
-    def __init__(self, gate: Gate, predecessor: TakeOver | None) -> None:
+    def __init__(
+        self,
+        predecessor: TakeOver | None,
+        ports: ListeningSockets,
+        discovery: Discovery,
+        observed_file: ObservedFile | None,
+        health: HealthServer,
+        *,
+        is_ending: Callable[[], bool],
+        unready: Callable[[], str | None],
+    ) -> None:
         self.predecessor = predecessor
-        self._gate = gate
+        self._ports = ports
+        self._discovery = discovery
+        self._observed_file = observed_file
+        self._health = health
+        self._is_ending = is_ending
+        self._unready = unready
         self._following: asyncio.Task[None] | None = None
 
     def succeeded(self) -> None:
@@ -312,32 +329,30 @@ class Succession:
         """Wait for the end of the other gate; the files are this one's then."""
         await predecessor.ended()
         self.predecessor = None
-        self._gate.ports.shared_until = 0.0
-        if self._gate.observed_file is not None:
-            await self._gate.observed_file.follow()
+        self._ports.shared_until = 0.0
+        if self._observed_file is not None:
+            await self._observed_file.follow()
 
     def offer(self) -> Offer:
         """Return what a new gate gets. Raises HandOverError."""
-        gate = self._gate
         if self.predecessor is not None:
             raise HandOverError(
                 f"the gate that it has taken over (process {self.predecessor.pid}) still drains"
             )
-        if gate.is_draining:
+        if self._is_ending():
             raise HandOverError("it ends")
-        gate.ports.shared_until = math.inf
-        return Offer(
-            dict(gate.ports.sockets), gate.discovery.state().encode().decode(), gate.unready()
-        )
+        self._ports.shared_until = math.inf
+        state = self._discovery.state().encode().decode()
+        return Offer(dict(self._ports.sockets), state, self._unready())
 
     def go_on(self) -> None:
         """Keep all that was offered: the new gate is lost."""
-        self._gate.ports.shared_until = time.monotonic() + FREE_S
+        self._ports.shared_until = time.monotonic() + FREE_S
 
     def hand_over(self) -> None:
         """Leave /metrics and the file of the brokers to the gate that has taken over."""
-        self._gate.health.close_port()
-        self._gate.discovery.hand_over()
+        self._health.close_port()
+        self._discovery.hand_over()
 
     async def stop(self) -> None:
         """Wait for the end of the other gate, so that the files can be written."""

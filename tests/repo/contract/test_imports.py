@@ -48,7 +48,7 @@ STRANGERS = {
 
 #: circles that are still there, as ``circles`` yields them
 OPEN_CIRCLES = {
-    ("proxy.life.gate", "proxy.life.http_pages", "proxy.life.reload", "proxy.life.succession"),
+    ("proxy.life.gate", "proxy.life.http_pages", "proxy.life.reload"),
     ("proxy.produce.produce_validator", "proxy.produce.record_stage"),
 }
 
