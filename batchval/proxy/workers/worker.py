@@ -25,7 +25,6 @@ from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
 from batchval.proxy.life.gate import Gate, ParentParts
 from batchval.proxy.life.lifecycle import calm_collector, switch_soon
-from batchval.proxy.life.listener_server import ListenerServer
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
@@ -106,33 +105,6 @@ class ReportedClients:
         return [(key, *self._added.pop(key)) for key in first]
 
 
-class AdoptedConnections:
-    """The connections that the parent has accepted, until they are gone."""
-
-    def __init__(self) -> None:
-        self._gone: dict[Session, Callable[[], None]] = {}
-
-    def serve(
-        self,
-        server: ListenerServer,
-        connection: socket.socket,
-        node_id: int | None,
-        gone: Callable[[], None],
-    ) -> None:
-        """Serve a connection.
-
-        ``node_id``  broker whose port it came by
-        ``gone``     is called once both connections of its session are gone
-        """
-        connection.setblocking(False)
-        self._gone[server.serve(connection, server.cluster.named(node_id))] = gone
-
-    def gone(self, session: Session) -> None:
-        """Report the end of a session, once."""
-        if (gone := self._gone.pop(session, None)) is not None:
-            gone()
-
-
 class WorkerGate:
     """The gate of one worker: it listens nowhere and keeps no files."""
 
@@ -144,12 +116,12 @@ class WorkerGate:
         self.clients = ReportedClients()
         self._discovery = Discovery(options, ReportsToParent(parts.instance, report, asking))
         self._ports = RemotePorts(asking, self._discovery.brokers.__getitem__)
-        self._adopted = AdoptedConnections()
+        self._gone: dict[Session, Callable[[], None]] = {}
         parent = ParentParts(
             discovery=self._discovery,
             ports=self._ports,
             clients=self.clients,
-            gone=self._adopted.gone,
+            gone=lambda session: self._gone.pop(session, lambda: None)(),
             connections_of=_connections_of,
             claims_secret=parts.claims_secret,
         )
@@ -165,7 +137,9 @@ class WorkerGate:
         self._discovery.follow(news)
 
     def adopt(self, header: PassedHeader, connection: Any, gone: Callable[[], None]) -> None:
-        """Serve a connection. The news of its broker may come later than itself."""
+        """Serve a connection; call ``gone`` once both connections of its session are gone. The news
+        of its broker may come later than itself.
+        """
         proxy = self.gate.proxies[header.listener]
         if header.broker is not None and header.node_id not in proxy.cluster.brokers:
             assert header.node_id is not None
@@ -173,7 +147,8 @@ class WorkerGate:
             self._ports.note({(header.listener, header.node_id): port})
             address = self._discovery.brokers.get(header.node_id, address)
             proxy.cluster.listener_of(header.node_id, *address)
-        self._adopted.serve(proxy, connection, header.node_id, gone)
+        connection.setblocking(False)
+        self._gone[proxy.serve(connection, proxy.cluster.named(header.node_id))] = gone
 
 
 def _connections_of(settings: Settings) -> int:
