@@ -152,7 +152,9 @@ class Gate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=self._validated if workers is None else workers.validated,
+            judged=(lambda: self.counters.produce_partitions_total)
+            if workers is None
+            else workers.validated,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
@@ -262,10 +264,6 @@ class Gate:
         if self._parent is not None:
             return ListenerServer(options, shared=self.shared, gone=self._parent.gone)
         return ListenerServer(options, shared=self.shared)
-
-    def _validated(self) -> int:
-        """Return how many batches have been validated."""
-        return self.counters.produce_partitions_total
 
     def _upstream_context(self) -> ssl.SSLContext:
         assert self.upstream_tls is not None

@@ -169,6 +169,25 @@ async def test_the_largest_request_must_fit_into_the_workers_that_run(
     )
 
 
+async def test_a_parent_leaves_validation_to_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Rig(1, monkeypatch).gate
+    monkeypatch.setattr(gate.record_parts, "start", started := Mock())
+    topics: Any = Mock(is_awaited=True)
+    gate.cluster_topics = topics
+    gate.start_validation(), gate.read_topics_anew()
+    started.assert_not_called(), topics.run.assert_not_called()
+    assert gate.preparing() == gate.unready()  # workers read topics before they are ready
+
+
+async def test_a_parent_without_a_worker_is_unready(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(1, monkeypatch)
+    assert str(rig.gate.unready()).startswith("no broker can be reached")
+    rig.end(0)
+    assert rig.gate.unready() == "no worker serves clients"
+    rig.gate.leave()
+    assert rig.gate.unready() == "draining"
+
+
 async def test_a_connection_that_waits_is_passed_when_a_worker_can_serve_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,6 +314,15 @@ async def test_a_worker_opens_the_listener_that_a_connection_has_come_by() -> No
         assert cluster.brokers[1].port == 9093
         assert gone == []
     await worker.gate.stop(0)
+
+
+async def test_a_worker_leaves_lines_about_settings_to_its_parent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = WorkerGate(parts(), Mock(), lambda _: None).gate
+    await gate.start()
+    await gate.stop(0)
+    assert "no mode is set" not in caplog.text
 
 
 async def test_a_connection_to_a_forgotten_broker_waits_for_its_news() -> None:
