@@ -18,10 +18,10 @@ from pathlib import Path
 
 import uvloop
 
-from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.policy import TopicPolicy
 from batchval.proxy.life.listener_server import ListenerServer
 from batchval.proxy.produce.produce_validator import ProduceValidator
-from batchval.proxy.settings.config import ListenerTls
+from batchval.proxy.settings.config import ListenerTls, Settings
 from batchval.proxy.settings.options import ProxyOptions, TopicPolicies
 from batchval.proxy.tls.tls import listener_context
 
@@ -49,14 +49,21 @@ async def main(broker_port: int, way: str, certificate: str = "", key: str = "")
         if certificate
         else None
     )
+    settings = Settings.model_validate(
+        {
+            "mode": "enforce",
+            "listeners": [{"address": "127.0.0.1:0", "first_broker_port": 0}],
+            "upstream": {"bootstrap": f"127.0.0.1:{broker_port}"},
+            "claims_in": CLAIMS[way],
+            "claims_out": "tag" if way == "tag" else "none",
+        }
+    )
     proxy = ListenerServer(
         ProxyOptions(
-            ("127.0.0.1", 0),
-            (("127.0.0.1", broker_port),),
-            first_broker_port=0,
+            settings,
+            settings.listeners[0],
             topics=TOPICS,
-            claims_in=ClaimsPolicy.parse(CLAIMS[way]),
-            claims_out="tag" if way == "tag" else "none",
+            claims_in=settings.claims_in,
             listen_tls=tls,
         )
     )

@@ -153,23 +153,29 @@ async def serve(settings: dict[str, Any]) -> None:
     """Serve until standard input ends; answer each line of it with the counters."""
     from dataclasses import asdict
 
-    from batchval.policy import ClaimsPolicy, TopicPolicy
+    from batchval.policy import TopicPolicy
     from batchval.protocol.frames import poison_released
     from batchval.proxy.life.listener_server import ListenerServer
+    from batchval.proxy.settings.config import Settings
     from batchval.proxy.settings.options import ProxyOptions, RuntimeLimits, TopicPolicies
 
-    upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]
     policies = {
         glob: TopicPolicy.from_kafka_config(config) for glob, config in settings["policies"].items()
     }
+    values = Settings.model_validate(
+        {
+            "mode": "enforce",
+            "listeners": [{"address": f"{LOOPBACK}:{settings['port']}"}],
+            "upstream": {"bootstrap": settings["upstream"]},
+        }
+        | {key: settings[key] for key in ("claims_in", "claims_out", "bridge")}
+    )
     options = ProxyOptions(
-        (LOOPBACK, settings["port"]),
-        tuple((host, int(port)) for host, _, port in upstream),
+        values,
+        values.listeners[0],
         topics=TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1), policies),
-        claims_in=ClaimsPolicy.parse(settings["claims_in"]),
-        claims_out=settings["claims_out"],
+        claims_in=values.claims_in,
         limits=RuntimeLimits(**settings["limits"]),
-        bridge=frozenset(settings["bridge"]),
     )
     poison_released(settings["poison"])
     if settings["congestion"]:

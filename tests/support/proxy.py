@@ -12,7 +12,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 import uvloop
@@ -20,6 +21,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.proxy.life.listener_server import ListenerServer
+from batchval.proxy.settings.config import Limits, Listener, Settings, Upstream
 from batchval.proxy.settings.options import (
     Counters,
     ProxyOptions,
@@ -27,6 +29,7 @@ from batchval.proxy.settings.options import (
     RuntimeLimits,
     TopicPolicies,
 )
+from batchval.proxy.settings.setting_types import Address
 from batchval.proxy.watch.traffic import TrafficTable
 
 LOOPBACK = "127.0.0.1"
@@ -35,6 +38,26 @@ LOOPBACK = "127.0.0.1"
 def requests_of(traffic: TrafficTable) -> dict[int, int]:
     """Return the requests of all ports by API key << 16 | version."""
     return dict(sum((Counter(one.requests) for one in traffic._ports.values()), Counter()))
+
+
+def proxy_options(
+    listen: tuple[str, int] = (LOOPBACK, 0),
+    upstream: Iterable[tuple[str, int]] = ((LOOPBACK, 1),),
+    threads: int = 2,
+    **values: Any,
+) -> ProxyOptions:
+    """Return the options of one listener, whose mode is enforce unless it is set.
+
+    ``values``  fields of ProxyOptions, else keys of the listener, else keys of the settings
+    """
+    own = {one.name for one in fields(ProxyOptions)} & values.keys()
+    objects = {name: values.pop(name) for name in own}
+    keys = {name: values.pop(name) for name in Listener.model_fields if name in values}
+    listener = Listener(address=Address(*listen), **keys)
+    brokers = Upstream(bootstrap=tuple(Address(*one) for one in upstream))
+    given = {"mode": "enforce", "upstream": brokers, "limits": Limits(threads=threads)}
+    given |= values
+    return ProxyOptions(Settings(listeners=[listener], **given), listener, **objects)
 
 
 class RunningProxy:
@@ -52,8 +75,7 @@ class RunningProxy:
         addresses = tuple(
             (address.rpartition(":")[0], int(address.rpartition(":")[2])) for address in upstream
         )
-        options.setdefault("listen", (LOOPBACK, 0))
-        self.options = ProxyOptions(
+        self.options = proxy_options(
             upstream=addresses,
             limits=limits or RuntimeLimits(),
             topics=policies or TopicPolicies(),

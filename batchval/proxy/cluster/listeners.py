@@ -50,14 +50,14 @@ class Advertised:
     """
 
     def __init__(self, options: ProxyOptions) -> None:
-        self._port = options.advertised_port
-        self._first_port = options.advertised_first_port
+        self._port = options.listener.advertised_port
+        self._first_port = options.listener.advertised_first_port
         self._bootstrap = ""
         if options.sni is not None:
             self._bootstrap = options.sni.bootstrap
             self._hosts = options.sni.broker
         else:
-            self._hosts = HostPattern.parse(options.advertised_host or "")
+            self._hosts = HostPattern.parse(options.listener.advertised_host or "")
             if self._hosts.after is None:
                 self._bootstrap = self._hosts.before
         self.is_fixed = bool(self._bootstrap)
@@ -188,7 +188,7 @@ class Listeners:
     def open_bootstrap(self) -> ListeningPort:
         """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
         host, port = self.options.listen
-        bound = self._ports.open((self.options.listener_name, None), host, [port])
+        bound = self._ports.open((self.options.listener.name, None), host, [port])
         self.bootstrap = ListeningPort(
             None, bound.sock, host, bound.number, self._advertised.bootstrap(bound.number)
         )
@@ -275,7 +275,7 @@ class Listeners:
         if listener.server is not None:
             listener.server.close()
         if self.options.sni is None:
-            self._ports.close((self.options.listener_name, node_id))
+            self._ports.close((self.options.listener.name, node_id))
 
     def _learned(self, node_id: int, host: str, port: int) -> None:
         self._forget_written()
@@ -314,12 +314,12 @@ class Listeners:
             )
             self._await(listener, node_id)
         else:
-            self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
+            self.discovery.keep_port(self.options.listener.name, node_id, listener.port)
             self._serve(listener)
         return listener
 
     def _port_of(self, node_id: int) -> Port:
-        key = self.options.listener_name, node_id
+        key = self.options.listener.name, node_id
         return self._ports.open(key, self.options.listen[0], self._numbers(node_id))
 
     def _await(self, listener: ListeningPort, node_id: int) -> None:
@@ -342,7 +342,7 @@ class Listeners:
             self._forget_written()
         listener.sock, listener.port = port.sock, port.number
         listener.advertised = self._address_of(node_id, port.number)
-        self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
+        self.discovery.keep_port(self.options.listener.name, node_id, listener.port)
         self._serve(listener)
 
     def moved(self, node_id: int, number: int) -> None:
@@ -363,9 +363,9 @@ class Listeners:
 
     def _numbers(self, node_id: int) -> list[int]:
         """Return the ports to try: the configured one, that of the last start, then any."""
-        kept = self.discovery.kept_port(self.options.listener_name, node_id)
+        kept = self.discovery.kept_port(self.options.listener.name, node_id)
         wanted = self._wanted(node_id)
-        last = min(self._wanted(self.options.broker_ports - 1), 0xFFFF)
+        last = min(self._wanted(self.options.listener.broker_ports - 1), 0xFFFF)
         if wanted > last:
             text = "broker %d would be at port %d, and broker_ports ends at %d: it gets another"
             self.discovery.lines.write(logging.WARNING, text, node_id, wanted, last)
@@ -375,7 +375,7 @@ class Listeners:
     def _wanted(self, node_id: int) -> int:
         """Return the port of the configuration; 0 if any will do."""
         asked = self.options.listen[1]
-        first = self.options.first_broker_port
+        first = self.options.listener.first_broker_port
         if first is None:
             first = asked + 1 if asked else 0
         return first + node_id if first else 0
@@ -388,4 +388,4 @@ class Listeners:
             if listener.server is not None:
                 listener.server.close()
             if listener is self.bootstrap or self.options.sni is None:
-                self._ports.close((self.options.listener_name, listener.node_id))
+                self._ports.close((self.options.listener.name, listener.node_id))

@@ -17,13 +17,11 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.produce.policies import UNBOUNDED, ClusterTopics, Read, TopicLookup
 from batchval.proxy.produce.quarantine import QuarantineWriter
 from batchval.proxy.produce.record_parts import RecordParts
-from batchval.proxy.settings.config import Listener, Settings, inter_broker_rules
+from batchval.proxy.settings.config import DenyRule, Listener, Settings, inter_broker_rules
 from batchval.proxy.settings.host_patterns import ServerNames
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import (
     Denied,
-    DenyRule,
-    ObserveGlobs,
     ProxyOptions,
     Refusal,
     RuntimeLimits,
@@ -127,35 +125,17 @@ def options_for(
     """Return the options of one listener."""
     settings = parts.settings
     return ProxyOptions(
-        listen=(listener.address.host or "0.0.0.0", listener.address.port),
-        upstream=settings.upstream.bootstrap,
-        advertised_host=listener.advertised_host,
-        advertised_port=listener.advertised_port,
-        advertised_first_port=listener.advertised_first_port,
-        sni=None if listener.sni is None else ServerNames(*listener.sni.names),
-        first_broker_port=listener.first_broker_port,
-        broker_ports=listener.broker_ports,
-        mode=settings.mode,
-        observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
-        deny=_deny(settings, listener),
+        settings,
+        listener,
         topics=parts.topics,
-        validator={
-            "mode": settings.validation.rules,
-            "kafka_version": settings.validation.kafka_version,
-            "extras": settings.validation.all_extras,
-            "max_decompressed_bytes": settings.validation.max_decompressed_bytes,
-        },
+        deny=_deny(settings, listener),
         claims_in=settings.claims_in_of(listener),
-        claims_out=settings.claims_out,
-        bridge=frozenset(settings.bridge),
-        bridge_isolation_level=settings.bridge_isolation_level,
-        listener_name=listener.name,
+        sni=None if listener.sni is None else ServerNames(*listener.sni.names),
         listen_tls=parts.listener_tls.get(listener.name),
         upstream_tls=parts.upstream_tls,
         sender=identity_of,
         principal=_principal,
         limits=_limits(settings, listener),
-        threads=settings.limits.threads,
         on_refusal=on_refusal,
         on_denied=on_denied,
         quarantine=quarantine,

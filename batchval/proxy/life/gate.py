@@ -259,7 +259,7 @@ class Gate:
     def _proxy(self, options: ProxyOptions) -> ListenerServer:
         """Return what serves one listener."""
         if self.workers is not None:
-            passing = self.workers.passing(options.listener_name, self.shared)
+            passing = self.workers.passing(options.listener.name, self.shared)
             return ListenerServer(options, shared=self.shared, passing=passing)
         if self._parent is not None:
             return ListenerServer(options, shared=self.shared, gone=self._parent.gone)

@@ -50,7 +50,8 @@ from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.lifetime import AgeLimit
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.version_bridge import raised_by
-from batchval.proxy.settings.options import Counters, DenyRule, ProxyOptions
+from batchval.proxy.settings.config import DenyRule
+from batchval.proxy.settings.options import Counters, ProxyOptions
 from batchval.proxy.tls.handshakes import Handshakes
 from batchval.proxy.tls.sni import node_asked_for
 from batchval.proxy.watch.clients import ClientCounts, ClientTable
@@ -135,7 +136,7 @@ class Shared:
         return cls(
             counters,
             Budget(options.limits, counters),
-            ValidationQueue(options.threads, counters, senders),
+            ValidationQueue(options.settings.limits.threads, counters, senders),
             KnownTopics(),
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
@@ -150,7 +151,11 @@ class Shared:
 
 def _discovery_of(options: ProxyOptions) -> Discovery:
     connect_s = options.limits.connect_s
-    return Discovery(DiscoveryOptions(options.upstream, options.upstream_tls, connect_s=connect_s))
+    return Discovery(
+        DiscoveryOptions(
+            options.settings.upstream.bootstrap, options.upstream_tls, connect_s=connect_s
+        )
+    )
 
 
 class ConnectionPassing(Protocol):
@@ -205,7 +210,7 @@ class ListenerServer:
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
         self._routes_by: dict[tuple[frozenset[int], frozenset[int], frozenset[int]], Routes] = {}
-        self._bridge(options.bridge)
+        self._bridge(options.settings.bridge)
         self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
         self.connections: dict[Session, None] = {}
@@ -246,7 +251,7 @@ class ListenerServer:
 
     def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
         """Return what these rules deny on this listener; None: nothing."""
-        found = DenyList(rules, self.options.listener_name)
+        found = DenyList(rules, self.options.listener.name)
         return found if found.guarded else None
 
     @property
@@ -354,7 +359,7 @@ class ListenerServer:
         everywhere = self.budget.free_connections() <= 0
         why = "max_connections" if everywhere else "max_listener_connections"
         self.budget.refuse(why)
-        self.connection_log.refused(self.options.listener_name, f"{client[0]}:{client[1]}", why)
+        self.connection_log.refused(self.options.listener.name, f"{client[0]}:{client[1]}", why)
 
     def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None:
         """Begin the TLS handshake with a client; return an awaitable of the secured transport.
@@ -381,17 +386,18 @@ class ListenerServer:
         gate.topic_names = self.topics.by_id.get
         return gate
 
-    def _bridge(self, bridge: frozenset[str]) -> None:
+    def _bridge(self, bridge: tuple[str, ...]) -> None:
         """Raise old versions for these clients, of sessions that begin from now on."""
         self.raised: Mapping[int, Raised] = raised_by(bridge)
         self.fast_routes = self.routes_for(frozenset(), self.raised)
 
     def use(self, options: ProxyOptions, gate: ProduceValidator) -> None:
         """Serve by these options from now on; open sessions in the next turns of the loop."""
-        if (options.bridge, options.deny) != (self.options.bridge, self.options.deny):
+        bridge, deny = options.settings.bridge, options.deny
+        if (bridge, deny) != (self.options.settings.bridge, self.options.deny):
             self._routes_by.clear()
-            self._bridge(options.bridge)
-            self.deny_list = self._deny_list(options.deny)
+            self._bridge(bridge)
+            self.deny_list = self._deny_list(deny)
         self.options = options
         self.cluster.use(options)
         self.gate = gate
@@ -414,7 +420,7 @@ class ListenerServer:
     def traffic_of(self, listener: ListeningPort) -> Traffic:
         """Return the counts of a port. Brokers that discovery does not know share a label."""
         is_known = listener.node_id is None or listener.node_id in self.discovery.brokers
-        return self.traffic.of(self.options.listener_name, listener.node_id, is_known=is_known)
+        return self.traffic.of(self.options.listener.name, listener.node_id, is_known=is_known)
 
     # ---- what sessions ask for -------------------------------------------------------------------
 
@@ -423,7 +429,7 @@ class ListenerServer:
         self._opening.opened(session.client)
         why = self._why_not(session)
         if why is not None:
-            self.connection_log.refused(self.options.listener_name, session.name, why)
+            self.connection_log.refused(self.options.listener.name, session.name, why)
             self._gone(session)
             return False
         self.connections[session] = None
@@ -458,7 +464,7 @@ class ListenerServer:
             else options.sender(transport.get_extra_info("ssl_object"))
         )
         if name is None:
-            return f"listener {options.listener_name}", None
+            return f"listener {options.listener.name}", None
         principal = (
             None
             if options.principal is None

@@ -52,8 +52,6 @@ from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, KnownRefusal, Verd
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.watch.observed_batches import ObserveRules
 from batchval.proxy.watch.senders import NOBODY, READ_BYTES, Sender, Share
-from batchval.rules import EXTRAS, Rule
-from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
     "MAX_BYTES",
@@ -320,13 +318,11 @@ class ProduceValidator:
     validates = True
 
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
-        arguments: dict[str, Any] = {"max_decompressed_bytes": DEFAULT_MAX_DECOMPRESSED_BYTES}
-        if options.validator.get("mode", "strict") == "strict":
-            arguments["extras"] = {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}
-        arguments.update(options.validator)
-        if options.claims_out != "none" and options.claims_in.word not in ("ignore", "verify"):
+        settings = options.settings
+        arguments = settings.validation.arguments
+        if settings.claims_out != "none" and options.claims_in.word not in ("ignore", "verify"):
             raise BatchvalError(
-                f"claims_out: {options.claims_out} cannot be combined with "
+                f"claims_out: {settings.claims_out} cannot be combined with "
                 f"claims_in: {options.claims_in}: only claims that were computed here go on; "
                 "set claims_in to ignore or verify"
             )
@@ -338,11 +334,7 @@ class ProduceValidator:
             raise BatchvalError(
                 f"claims_in: {options.claims_in} cannot be combined with rules: kafka"
             )
-        limit = self.validator.max_decompressed_bytes
-        if limit is None:
-            raise BatchvalError(
-                "max_decompressed_bytes must be a number of bytes: the gate decompresses no more"
-            )
+        limit = settings.validation.max_decompressed_bytes
         arguments["max_decompressed_bytes"] = min(limit, INLINE_DECOMPRESSED)
         self.quick = LogValidator(self.topics.default, **arguments)
         self.known_refusals = KnownRefusals()
@@ -350,11 +342,11 @@ class ProduceValidator:
         self.ledger: ClaimsLedger | None = None
         if options.claims_in.word != "ignore":
             self.ledger = ClaimsLedger(options.claims_in, secret=options.claims_secret)
-        self.claims_out = options.claims_out
+        self.claims_out = settings.claims_out
         self.inline_compressed = INLINE_COMPRESSED
         self.inline_uncompressed = INLINE_UNCOMPRESSED
         self.inline_work = INLINE_WORK
-        self.observe = ObserveRules(options.mode, options.observe)
+        self.observe = ObserveRules(settings.mode, settings.observe)
         self.on_refusal = options.on_refusal
         self.quarantine = options.quarantine
         self.topic_names: Callable[[bytes], str | None] = _no_name

@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from batchval.core.convert.aborted import AbortedTransactions
 from batchval.core.convert.down_conversion import NotConverted, down_convert
@@ -30,7 +30,6 @@ from batchval.protocol.old_fetch import (
 from batchval.proxy.produce.validation_queue import SLICE_S
 from batchval.proxy.session.old_fetches import MAX_FAULTS, Places
 from batchval.proxy.session.pending_requests import Answer, Lowering, Queue
-from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -129,10 +128,8 @@ class FetchConversion(Lowering):
         super().__init__(session, answer, frame)
         self._size = len(frame)
         self._facts: FetchFacts = answer.facts
-        validator = session.proxy.options.validator
-        self._max_decompressed = cast(
-            int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES)
-        )
+        validation = session.proxy.options.settings.validation
+        self._max_decompressed = validation.max_decompressed_bytes
         self._steps: Iterator[bool] | None = None
         self._made = 0
         # for the loop: the session's memory is not touched in a thread

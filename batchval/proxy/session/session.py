@@ -150,7 +150,7 @@ class Session:
         self.address, self.name = "unknown", "unknown:0"
         self.sender = ""
         self.own_host = ""  # of the gate, that the client has connected to
-        self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
+        self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener.name)
         self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
         self.identity.follow_deny_list()
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
@@ -238,7 +238,7 @@ class Session:
         self.sender, principal = self.proxy.names_of(transport)
         self.fast_path.name(self.sender)
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
-        self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener_name)
+        self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener.name)
         if principal is not None:
             self.identity.authenticated_as(principal)
         own = transport.get_extra_info("sockname")

@@ -45,7 +45,7 @@ _ANSWER_HEADER: Final = 8
 _READ_COMMITTED: Final = 1
 
 
-def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
+def raised_by(bridge: tuple[str, ...]) -> dict[int, Raised]:
     """Return the APIs whose old versions are raised, by API key."""
     return {int(key): raised for word in sorted(bridge) for key, raised in _RAISED[word].items()}
 
@@ -162,7 +162,7 @@ class _Raising(OneSlice):
         self._held = self.answer.facts.held
         most = max(MIN_FETCHED_BYTES, min(MAX_FETCHED_BYTES, limits.max_bytes_held // SHARE))
         isolation_level = (
-            _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
+            _READ_COMMITTED if options.settings.bridge_isolation_level == "read_committed" else 0
         )
         # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
         turn = self._turn if request.is_cut else 0

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -38,7 +38,6 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
-from batchval.proxy.settings.options import DenyRule
 from batchval.proxy.settings.record_settings import (
     CustomRuleNames,
     CustomRules,
@@ -73,6 +72,8 @@ __all__ = [
     "METRICS_PATH",
     "NEVER_DENIED",
     "Admin",
+    "ClaimsOut",
+    "DenyRule",
     "DenySettings",
     "Limits",
     "Listener",
@@ -139,6 +140,26 @@ def _globs(value: Any) -> Any:
 
 
 _Glob = Annotated[str, Field(min_length=1, max_length=1_000)]
+
+
+class DenyRule(NamedTuple):
+    """Denied API keys; globs (fnmatchcase) of principals, those excepted, and listeners.
+
+    ``shared``  keys of APIs of which the requests of brokers are denied
+                (``broker_requests.SHARED_WITH_BROKERS``)
+    """
+
+    keys: frozenset[int]
+    principals: str = "*"
+    exceptions: tuple[str, ...] = ()
+    listeners: str = "*"
+    shared: frozenset[int] = frozenset()
+
+    def matches(self, principal: str) -> bool:
+        """Return whether the rule is about a principal."""
+        if any(fnmatchcase(principal, glob) for glob in self.exceptions):
+            return False
+        return fnmatchcase(principal, self.principals)
 
 
 class DenySettings(BaseModel):
@@ -256,6 +277,8 @@ class Otlp(BaseModel):
 
 
 _INT_MAX = 2**31 - 1
+
+ClaimsOut = Literal["none", "tag", "payload"]
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -402,10 +425,15 @@ class Validation(_Model):
     )
 
     @property
-    def all_extras(self) -> dict[str, str]:
-        """Return what LogValidator does about each extra rule."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of LogValidator."""
         reported = {rule.id: "report" for rule in EXTRAS if rule.id != "S8"}
-        return {} if self.rules == "kafka" else reported | dict(self.extras)
+        return {
+            "mode": self.rules,
+            "kafka_version": self.kafka_version,
+            "extras": {} if self.rules == "kafka" else reported | dict(self.extras),
+            "max_decompressed_bytes": self.max_decompressed_bytes,
+        }
 
 
 #: Keys of a topic's rule that are not Kafka's.
@@ -611,7 +639,7 @@ class Settings(_Model):
     schema_registries: list[SchemaRegistry] = []
     custom_rules: CustomRules = CustomRules()
     claims_in: ClaimsField = ClaimsPolicy()
-    claims_out: Literal["none", "tag", "payload"] = "none"
+    claims_out: ClaimsOut = "none"
     bridge: BridgeField = ()
     bridge_isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     deny: list[DenySettings] = []

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.kit.end_reasons import explained
 from batchval.proxy.kit.topics import FirstMatch
+from batchval.proxy.settings.config import DenyRule, Listener, Settings
 from batchval.proxy.settings.glob_policies import TopicRules
 from batchval.proxy.settings.host_patterns import ServerNames
 
@@ -21,19 +21,13 @@ __all__ = [
     "ANONYMOUS",
     "Counters",
     "Denied",
-    "DenyRule",
     "Facts",
-    "ObserveGlobs",
     "ProxyOptions",
     "Refusal",
     "RefusedBatches",
     "RuntimeLimits",
     "TopicPolicies",
 ]
-
-Mode = Literal["enforce", "observe"]
-ClaimsOut = Literal["none", "tag", "payload"]
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 #: Kafka's name for a client that has not authenticated.
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -141,33 +135,6 @@ class TopicPolicies:
         if self.known is not None and (policy := self.known(topic)) is not None:
             return policy
         return self._known[topic]
-
-
-class ObserveGlobs(NamedTuple):
-    """Globs (fnmatchcase) of topics and principals that mode enforce observes: both match."""
-
-    topics: str
-    principals: str
-
-
-class DenyRule(NamedTuple):
-    """Denied API keys; globs (fnmatchcase) of principals, those excepted, and listeners.
-
-    ``shared``  keys of APIs of which the requests of brokers are denied
-                (``broker_requests.SHARED_WITH_BROKERS``)
-    """
-
-    keys: frozenset[int]
-    principals: str = "*"
-    exceptions: tuple[str, ...] = ()
-    listeners: str = "*"
-    shared: frozenset[int] = frozenset()
-
-    def matches(self, principal: str) -> bool:
-        """Return whether the rule is about a principal."""
-        if any(fnmatchcase(principal, glob) for glob in self.exceptions):
-            return False
-        return fnmatchcase(principal, self.principals)
 
 
 class Facts(NamedTuple):
@@ -360,62 +327,44 @@ def _nothing(_: object) -> None:
 
 @dataclass(slots=True)
 class ProxyOptions:
-    """The options of ``server.Proxy``.
+    """The settings of one listener, and the objects that are made of them.
 
-    ``listen``             (host, port) of the listener that clients bootstrap from; port 0: any
-                           free one
-    ``upstream``           brokers to bootstrap from, tried in order
-    ``advertised_host``    in answers, with {node} for the broker's id; None: the host that the
-                           client itself has connected to
-    ``advertised_port``    in answers, of all brokers; None: the port of the listener
-    ``advertised_first_port``  plus the broker's id is its port in answers
-    ``sni``                the server names by which TLS clients choose brokers: there is one port
-    ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any
-                           free port
-    ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
-    ``mode``               enforce refuses; observe forwards, counts and logs
-    ``observe``            topics and principals that are observed in mode enforce too
-    ``deny``               APIs that are answered with an authorization error
-    ``topics``             policies
-    ``validator``          further arguments of LogValidator: mode, extras, limits
-    ``claims_in``          what to make of claims that come in
-    ``claims_out``         where the claims go that are computed here
-    ``claims_secret``      decides which claims are sampled, the same in all processes; None: any
-    ``bridge``             old clients that are served: "producers", "consumers"
-    ``bridge_isolation_level``  of old consumers' Fetch requests
-    ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
-    ``quarantine``         gets copies of refused batches; None: nothing is copied
-    ``principal``          returns a client's principal, as Kafka writes it, from its verified
-                           certificate
-    ``sender``             gives the name that a connection's claims go by (from its certificate);
-                           None: the listener
+    A setting is read from ``settings`` or ``listener`` where it is used, by its key in the file.
+    Only what has to be built first has a field of its own; ``configured_parts.options_for`` fills
+    them.
+
+    ``listener``       one of ``settings.listeners``
+    ``topics``         policies
+    ``deny``           APIs that are answered with an authorization error
+    ``claims_in``      what to make of claims that come in
+    ``claims_secret``  decides which claims are sampled, the same in all processes; None: any
+    ``sni``            the server names by which TLS clients choose brokers: there is one port
+    ``listen_tls``     an SSLContext, or a function that gives the newest at each connection
+    ``quarantine``     gets copies of refused batches; None: nothing is copied
+    ``principal``      returns a client's principal, as Kafka writes it, from its verified
+                       certificate
+    ``sender``         gives the name that a connection's claims go by (from its certificate);
+                       None: the listener
     """
 
-    listen: tuple[str, int]
-    upstream: tuple[tuple[str, int], ...]
-    advertised_host: str | None = None
-    advertised_port: int | None = None
-    advertised_first_port: int | None = None
-    sni: ServerNames | None = None
-    first_broker_port: int | None = None
-    broker_ports: int = 100
-    mode: Mode = "enforce"
-    observe: tuple[ObserveGlobs, ...] = ()
-    deny: tuple[DenyRule, ...] = ()
+    settings: Settings
+    listener: Listener
     topics: TopicPolicies = field(default_factory=TopicPolicies)
-    validator: Mapping[str, object] = field(default_factory=dict)
+    deny: tuple[DenyRule, ...] = ()
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
-    claims_out: ClaimsOut = "none"
     claims_secret: bytes | None = None
-    bridge: frozenset[str] = frozenset()
-    bridge_isolation_level: IsolationLevel = "read_uncommitted"
-    listener_name: str = "default"
+    sni: ServerNames | None = None
     listen_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     sender: Callable[[object], str | None] | None = None
     principal: Callable[[Any], str | None] | None = None
     limits: RuntimeLimits = field(default_factory=RuntimeLimits)
-    threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
     on_denied: Callable[[Denied], None] = _nothing
     quarantine: RefusedBatches | None = None
+
+    @property
+    def listen(self) -> tuple[str, int]:
+        """Return host and port of the listener that clients bootstrap from; port 0: any free."""
+        host, port = self.listener.address
+        return host or "0.0.0.0", port

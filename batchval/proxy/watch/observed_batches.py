@@ -34,7 +34,8 @@ from typing import Any, Final, NamedTuple
 from batchval.errors import BatchvalError
 from batchval.proxy.cluster.state_file import replace_file, set_aside
 from batchval.proxy.kit.topics import is_topic_name
-from batchval.proxy.settings.options import ObserveGlobs, Refusal
+from batchval.proxy.settings.config import ObserveRule
+from batchval.proxy.settings.options import Refusal
 
 __all__ = [
     "INVALID",
@@ -79,9 +80,9 @@ class ObserveRules:
     MAX_KNOWN_TOPICS = 10_000
     MAX_PRINCIPALS = 1_000
 
-    def __init__(self, mode: str, rules: Iterable[ObserveGlobs] = ()) -> None:
+    def __init__(self, mode: str, rules: Iterable[ObserveRule] = ()) -> None:
         self.rules = list(rules)
-        self.everything = mode == "observe" or ObserveGlobs("*", "*") in self.rules
+        self.everything = mode == "observe" or ObserveRule() in self.rules
         self._known: dict[tuple[str | None, str], bool] = {}
         self._topics_by_principal: dict[str, Callable[[str], object] | None] = {}
 

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.settings.options import Counters, ProxyOptions
+from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.request_latency import Traffic, clock_ns, histograms_of
+from tests.support.proxy import proxy_options
 
 __all__ = ["durations_case"]
 
-_GATE: Final = ProduceValidator(
-    ProxyOptions(listen=("127.0.0.1", 0), upstream=(("127.0.0.1", 1),)), Counters()
-)
+_GATE: Final = ProduceValidator(proxy_options(), Counters())
 _KEYS: Final = (0, 1, 3, 18, 127)
 _LAST_ID: Final = 0x7FFFFFFF
 _MAX_MEASURED_REQUESTS: Final = 2048  # requests of a session that are measured at a time

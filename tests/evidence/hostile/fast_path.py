@@ -30,12 +30,13 @@ from batchval.protocol.walkers.broker_requests import SHARED_WITH_BROKERS
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.settings.config import ClaimsOut
+from batchval.proxy.settings.options import Counters, TopicPolicies
 from tests.evidence.hostile.marked import Case, cases
 from tests.evidence.hostile.mutator import crc32c
 from tests.evidence.hostile.seeds import NOW
 from tests.evidence.hostile.wire import broken
-from tests.support.proxy import answered, other_frame, produce_frame
+from tests.support.proxy import answered, other_frame, produce_frame, proxy_options
 
 __all__ = ["fast_path_case"]
 
@@ -61,9 +62,7 @@ def _batches() -> tuple[Case, ...]:
 
 
 def _gate(word: str, by_topic: bool, claims_out: ClaimsOut) -> ProduceValidator:
-    options = ProxyOptions(
-        listen=("127.0.0.1", 0),
-        upstream=(("127.0.0.1", 1),),
+    options = proxy_options(
         topics=TopicPolicies(TopicPolicy(), _GLOBS if by_topic else None),
         claims_in=ClaimsPolicy.parse(word),
         claims_out=claims_out,

@@ -19,12 +19,13 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
-from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.settings.options import Counters, TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.evidence.hostile.verdicts import FACTS
 from tests.support import batches
 from tests.support.batches import GZIP, LZ4, SNAPPY, message, wrapper
 from tests.support.old_produce import old_answer, old_lz4, old_produce, raw_snappy
+from tests.support.proxy import proxy_options
 
 __all__ = ["old_produce_case"]
 
@@ -90,13 +91,11 @@ def _damaged(rng: random.Random, records: bytes) -> bytes:
 
 
 def _gate(rng: random.Random) -> ProduceValidator:
-    options = ProxyOptions(
-        listen=("127.0.0.1", 0),
-        upstream=(("127.0.0.1", 1),),
+    options = proxy_options(
         topics=TopicPolicies(TopicPolicy(), _POLICIES),
         claims_out=rng.choice(("none", "payload")),
         mode=rng.choice(("enforce", "enforce", "observe")),
-        validator={"mode": rng.choice(("strict", "kafka")), "kafka_version": "3.9"},
+        validation={"rules": rng.choice(("strict", "kafka")), "kafka_version": "3.9"},
     )
     return ProduceValidator(options, Counters())
 

@@ -48,7 +48,7 @@ from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge, refuse
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.settings.options import Counters, ProxyOptions
+from batchval.proxy.settings.options import Counters
 from batchval.segment.reader import Damage, InMemory, SegmentReader
 from batchval.segment.search_window import follow, resynchronise
 from tests.evidence.hostile.differential import PLAIN_RULES, RULES
@@ -56,6 +56,7 @@ from tests.evidence.hostile.marked import has_poison
 from tests.evidence.hostile.seeds import NOW
 from tests.evidence.hostile.verdicts import FACTS
 from tests.evidence.hostile.writers import Scene
+from tests.support.proxy import proxy_options
 
 __all__ = ["DOCUMENTED", "OPERATIONS", "Operation", "Values", "output_of"]
 
@@ -694,9 +695,7 @@ def _fetch_splitter(scene: Scene) -> list[str]:
 def _gates() -> tuple[ProduceValidator, ...]:
     found = []
     for word in ("ignore", "verify", "trust"):
-        options = ProxyOptions(
-            listen=("127.0.0.1", 0),
-            upstream=(("127.0.0.1", 1),),
+        options = proxy_options(
             claims_in=ClaimsPolicy.parse(word),
         )
         gate = ProduceValidator(options, Counters())

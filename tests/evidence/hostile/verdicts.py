@@ -20,8 +20,9 @@ from batchval.protocol.messages.produce import PartitionProduceData, TopicProduc
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.verdicts import Verdicts
-from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.settings.options import Counters, Refusal, TopicPolicies
 from tests.evidence.hostile.fast_path import _GLOBS, _TOPICS, _records
+from tests.support.proxy import proxy_options
 
 __all__ = ["FACTS", "verdicts_case"]
 
@@ -37,16 +38,14 @@ _INVENTED = ("a b", "", "x" * 300, "..")
 def _gate(rng: random.Random, refusals: list[Refusal]) -> ProduceValidator:
     kafka = rng.random() < 0.2
     word = "ignore" if kafka else rng.choice(("ignore", "verify", "trust"))
-    options = ProxyOptions(
-        listen=("127.0.0.1", 0),
-        upstream=(("127.0.0.1", 1),),
+    options = proxy_options(
         topics=TopicPolicies(TopicPolicy(), _GLOBS if rng.random() < 0.5 else None),
         claims_in=ClaimsPolicy.parse(word),
         claims_out=rng.choice(("none", "tag", "payload"))
         if word in ("ignore", "verify")
         else "none",
         mode=rng.choice(("enforce", "observe")),
-        validator={"mode": "kafka"} if kafka else {},
+        validation={"rules": "kafka"} if kafka else {},
         on_refusal=refusals.append,
     )
     gate = ProduceValidator(options, Counters())

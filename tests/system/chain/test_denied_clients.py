@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from batchval.protocol.apis import ApiKey
-from batchval.proxy.settings.options import DenyRule
+from batchval.proxy.settings.config import DenyRule
 from tests.support.proxy import RunningProxy
 from tests.support.topics import make_topic
 from tests.system.interop.kafka_broker import KafkaBroker, java_command

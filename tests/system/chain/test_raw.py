@@ -113,7 +113,7 @@ def gate(broker: KafkaBroker) -> Iterator[RunningProxy]:
 def gate_of_kafka(broker: KafkaBroker) -> Iterator[RunningProxy]:
     """Run a gate that must answer as Kafka does, even where Kafka names no reason."""
     with RunningProxy(
-        broker.bootstrap, policies=POLICIES, validator={"mode": "kafka", "extras": {}}
+        broker.bootstrap, policies=POLICIES, validation={"rules": "kafka"}
     ) as running:
         yield running
 

@@ -112,7 +112,7 @@ def read_today(
 
 def test_old_consumers_read_every_record_in_order_and_once(broker: KafkaBroker) -> None:
     topics = [mixed(broker), compacted(broker)]
-    with RunningProxy(broker.bootstrap, bridge=frozenset({"consumers"})) as gate:
+    with RunningProxy(broker.bootstrap, bridge=("consumers",)) as gate:
         for topic in topics:
             today, end = read_today(broker, topic)
             assert today
@@ -141,7 +141,7 @@ def test_old_consumers_leave_out_aborted_records_where_the_gate_asks_for_it(
     committed, end = read_today(broker, "mixed", "read_committed")
     everything, _ = read_today(broker, "mixed")
     assert len(committed) == len(everything) - 40
-    options = {"bridge": frozenset({"consumers"}), "bridge_isolation_level": "read_committed"}
+    options = {"bridge": ("consumers",), "bridge_isolation_level": "read_committed"}
     with RunningProxy(broker.bootstrap, **options) as gate:
         consumer = OldConsumer(gate.address, 3)
         assert consumer.read("mixed", 0, end) == committed

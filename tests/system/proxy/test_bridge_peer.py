@@ -235,7 +235,7 @@ def test_answers_are_those_of_kafka_3_9() -> None:
         direct = answers((broker.host, broker.port), str(broker.data))
     with running_kafka(config=AUTHORIZER) as broker:
         fill(broker)
-        with RunningProxy(broker.bootstrap, bridge=frozenset({"consumers"})) as gate:
+        with RunningProxy(broker.bootstrap, bridge=("consumers",)) as gate:
             raised = answers(gate.address, str(broker.data))
     assert len(direct) == len(raised) > 80
     assert {name for name in direct if direct[name] != raised[name]} == set(DIFFERENT)

@@ -222,9 +222,7 @@ def test_answers_and_records_are_those_of_kafka_3_9(
             for topic, config in TOPICS.items()
         }
         policies = TopicPolicies(globs=globs)
-    with RunningProxy(
-        broker.bootstrap, bridge=frozenset({"producers"}), policies=policies
-    ) as proxy:
+    with RunningProxy(broker.bootstrap, bridge=("producers",), policies=policies) as proxy:
         ours = look(broker, Asked(proxy.address, prefix))
     codes = {case.name: case.code for case in CASES if case.code is not None}
     for (name, version), theirs in of_3_9.answers.items():

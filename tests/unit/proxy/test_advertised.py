@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import struct
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from batchval.protocol.messages.metadata import (
 from batchval.protocol.walkers.addresses import WITH_ADDRESSES, addresses
 from batchval.proxy.cluster.listeners import Advertised
 from batchval.proxy.settings.host_patterns import HostPattern, ServerNames
-from batchval.proxy.settings.options import ProxyOptions
 from tests.support.ports import free_ports
 from tests.support.proxy import (
     RunningProxy,
@@ -29,6 +27,7 @@ from tests.support.proxy import (
     connected,
     other_frame,
     produce_frame,
+    proxy_options,
     read_frame,
 )
 from tests.unit.protocol.address_messages import share_acknowledge, share_fetch
@@ -122,7 +121,9 @@ def test_other_options_are_in_the_next_answer() -> None:
         connected(proxy) as sock,
     ):
         for host, first_port in (("old", None), ("new", None), ("b{node}", 30000)):
-            options = replace(proxy.options, advertised_host=host, advertised_first_port=first_port)
+            options = proxy_options(
+                ("127.0.0.1", port), advertised_host=host, advertised_first_port=first_port
+            )
             used = threading.Event()
             proxy.loop.call_soon_threadsafe(
                 lambda options, used: (proxy.proxy.cluster.use(options), used.set()), options, used
@@ -136,7 +137,7 @@ def test_other_options_are_in_the_next_answer() -> None:
 
 def test_an_answer_of_a_broker_without_an_id() -> None:
     def bootstrap(**options: Any) -> tuple[str, int]:
-        return Advertised(ProxyOptions(("", 0), (), **options)).bootstrap(9092)
+        return Advertised(proxy_options(**options)).bootstrap(9092)
 
     assert bootstrap() == ("", 9092)
     assert bootstrap(advertised_host="gate") == ("gate", 9092)

@@ -66,7 +66,7 @@ class Bridge(Rig):
     """A gate with old consumers, whose conversions wait for ``go``."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("bridge", frozenset({"consumers"}))
+        options.setdefault("bridge", ("consumers",))
         super().__init__(**options)
 
     def fetch(
@@ -745,7 +745,7 @@ def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureF
 
 def test_a_batch_that_decompresses_to_too_much_is_an_error() -> None:
     async def test() -> None:
-        rig = Bridge(validator={"max_decompressed_bytes": 1000})
+        rig = Bridge(validation={"max_decompressed_bytes": 1000})
         bomb = batch(records(1, value=bytes(100_000)), codec=ZSTD)
         assert (await rig.fetched(2, 0, bomb)).error_code == CORRUPT_MESSAGE
 
@@ -828,7 +828,7 @@ def test_a_large_answer_is_lowered_in_a_thread_and_keeps_its_place() -> None:
 
 
 def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to() -> None:
-    def offered(bridge: frozenset[str], *ranges: tuple[int, int, int]) -> dict[int, int]:
+    def offered(bridge: tuple[str, ...], *ranges: tuple[int, int, int]) -> dict[int, int]:
         found: dict[int, int] = {}
 
         async def test() -> None:
@@ -843,10 +843,10 @@ def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to
         return found
 
     ranges = (0, 3, 12), (1, 4, 17), (2, 1, 10), (8, 2, 9), (3, 0, 12)
-    everything = frozenset({"producers", "consumers"})
+    everything = ("producers", "consumers")
     assert offered(everything, *ranges) == {0: 0, 1: 0, 2: 0, 8: 0, 3: 0}
-    assert offered(frozenset({"consumers"}), *ranges) == {0: 3, 1: 0, 2: 0, 8: 0, 3: 0}
-    assert offered(frozenset(), *ranges) == {0: 3, 1: 4, 2: 1, 8: 2, 3: 0}
+    assert offered(("consumers",), *ranges) == {0: 3, 1: 0, 2: 0, 8: 0, 3: 0}
+    assert offered((), *ranges) == {0: 3, 1: 4, 2: 1, 8: 2, 3: 0}
     assert offered(everything, (1, 6, 17), (2, 0, 0), (8, 2, 9)) == {1: 6, 2: 0, 8: 0}
     assert offered(everything, (1, 4, 9), (2, 1, 1)) == {1: 4, 2: 0}
 
@@ -869,7 +869,7 @@ def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: 
     held = 0
     with (
         ScriptedBroker(answering(batch(records(count, value=bytes(1000))))) as broker,
-        RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,
+        RunningProxy(broker.address, bridge=("consumers",), limits=limits) as gate,
         ThreadPoolExecutor(consumers) as pool,
     ):
         ones = [OldConsumer(gate.address, 2, max_bytes=8 << 20) for _ in range(consumers)]
@@ -896,7 +896,7 @@ def test_consumers_that_take_nothing_give_way_to_others(monkeypatch: pytest.Monk
     limits = RuntimeLimits(max_bytes_held=16 << 20)
     with (
         ScriptedBroker(answering(batch(records(4000, value=bytes(1000))))) as broker,
-        RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,
+        RunningProxy(broker.address, bridge=("consumers",), limits=limits) as gate,
         contextlib.ExitStack() as open_,
     ):
         for _ in range(20):

@@ -20,7 +20,8 @@ from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.old_versions import ERROR_CODES
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.cluster.metadata_client import ClusterView
-from batchval.proxy.settings.options import ObserveGlobs, TopicPolicies
+from batchval.proxy.settings.config import ObserveRule
+from batchval.proxy.settings.options import TopicPolicies
 from tests.support import batches
 from tests.support.batches import GZIP, message, wrapper
 from tests.support.old_produce import OldAnswer, message_sets, old_answer, old_produce
@@ -36,7 +37,7 @@ from tests.support.proxy import (
 )
 
 NOW = int(time.time() * 1000)
-BRIDGE = frozenset({"producers"})
+BRIDGE = ("producers",)
 CORRUPT_MESSAGE, NOT_LEADER, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP = 2, 6, 10, 32
 INVALID_ACKS, STORAGE_ERROR, INVALID_RECORD = 21, 56, 87
 SETS = dict(message_sets(NOW))
@@ -198,7 +199,7 @@ def test_answers_have_what_their_version_has(refused: bool) -> None:
 def test_observed_topics_get_what_can_be_converted(upstream: ScriptedBroker) -> None:
     # What breaks a rule of its topic goes on; what nobody can convert is refused all the same.
     policies = TopicPolicies(default=SOON)
-    for options in ({"mode": "observe"}, {"observe": (ObserveGlobs("a", "*"),)}):
+    for options in ({"mode": "observe"}, {"observe": [ObserveRule(topics="a")]}):
         upstream.frames.clear()
         with RunningProxy(upstream.address, bridge=BRIDGE, policies=policies, **options) as proxy:
             with connected(proxy) as sock:
@@ -306,7 +307,7 @@ def test_answers_keep_the_order_of_requests(upstream: ScriptedBroker) -> None:
 
 def test_what_decompresses_to_too_much_is_refused(upstream: ScriptedBroker) -> None:
     bomb = wrapper([message(1, timestamp=NOW, value=bytes(40 << 20))], GZIP, 1, timestamp=NOW)
-    options = {"validator": {"max_decompressed_bytes": 8 << 20}}
+    options = {"validation": {"max_decompressed_bytes": 8 << 20}}
     with (
         RunningProxy(upstream.address, bridge=BRIDGE, mode="observe", **options) as proxy,
         connected(proxy) as sock,
@@ -316,7 +317,7 @@ def test_what_decompresses_to_too_much_is_refused(upstream: ScriptedBroker) -> N
 
 
 def test_without_the_bridge_the_connection_ends(upstream: ScriptedBroker) -> None:
-    for bridge in (frozenset(), frozenset({"consumers"})):
+    for bridge in ((), ("consumers",)):
         with RunningProxy(upstream.address, bridge=bridge) as proxy, connected(proxy) as sock:
             sock.sendall(old_produce(2, 1, ("a", 0, GOOD)))
             assert sock.recv(1) == b""
@@ -376,9 +377,9 @@ def test_the_codes_that_old_clients_get() -> None:
             lower(answer, wrong)
 
 
-@pytest.mark.parametrize(("bridge", "oldest"), [(BRIDGE, 0), (frozenset(), 3)])
+@pytest.mark.parametrize(("bridge", "oldest"), [(BRIDGE, 0), ((), 3)])
 def test_api_versions_offer_old_versions_with_the_bridge(
-    bridge: frozenset[str], oldest: int
+    bridge: tuple[str, ...], oldest: int
 ) -> None:
     # Kafka 4.0 to 4.4 name Produce from 0 themselves (KAFKA-18659); others name what they know.
     def answer(frame: bytes) -> bytes:

@@ -24,7 +24,7 @@ from tests.support.proxy import RunningProxy, ScriptedBroker, connected, read_fr
 from tests.unit.schema_registry.scripted import ScriptedRegistry
 
 NOW = int(time.time() * 1000)
-BRIDGE = frozenset({"producers"})
+BRIDGE = ("producers",)
 INVALID_RECORD = 87
 
 

@@ -372,7 +372,9 @@ def test_a_batch_of_too_many_records_for_the_memory_is_refused() -> None:
     with (
         ScriptedBroker() as broker,
         RunningProxy(
-            broker.address, policies=policies(rule), validator={"max_decompressed_bytes": 3000 * 20}
+            broker.address,
+            policies=policies(rule),
+            validation={"max_decompressed_bytes": 3000 * 20},
         ) as proxy,
         connected(proxy) as sock,
     ):

@@ -16,7 +16,8 @@ from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
 from batchval.proxy.session.deny_list import GROWTH, INLINE, MAX_READ_BYTES, DenyList
 from batchval.proxy.session.session import MAX_HELD_BYTES
-from batchval.proxy.settings.options import Denied, DenyRule
+from batchval.proxy.settings.config import DenyRule
+from batchval.proxy.settings.options import Denied
 from tests.support.proxy import (
     GOOD,
     RunningProxy,

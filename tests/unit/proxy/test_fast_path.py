@@ -27,9 +27,17 @@ from batchval.proxy.session.connections import BrokerConnection, ClientConnectio
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import SessionState
-from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.settings.options import Counters, Refusal, TopicPolicies
 from batchval.proxy.watch.request_latency import Traffic, histograms_of
-from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame, requests_of
+from tests.support.proxy import (
+    answered,
+    batch,
+    damaged,
+    other_frame,
+    produce_frame,
+    proxy_options,
+    requests_of,
+)
 
 ZSTD, LZ4, GZIP = 4, 3, 1
 NOW_NS = time.time_ns()
@@ -83,7 +91,7 @@ class Side:
         self.refusals: list[Refusal] = []
         self.counters = Counters()
         self.proxy = ListenerServer(
-            ProxyOptions(
+            proxy_options(
                 ("127.0.0.1", 0), (("broker", 9092),), on_refusal=self.refusals.append, **options
             ),
             self.counters,
@@ -293,7 +301,7 @@ async def only_the_whole_limit(uses_fast_path: bool, word: str, sizes: bool) -> 
     side = Side(
         uses_fast_path=uses_fast_path,
         claims_in=ClaimsPolicy.parse(word),
-        validator={"max_decompressed_bytes": 3 << 20},
+        validation={"max_decompressed_bytes": 3 << 20},
     )
     large, bomb = (batch(bytes(size << 20), codec=GZIP) for size in (2, 4))  # gzip states no size
     assert len(bomb) < INLINE_COMPRESSED

@@ -308,7 +308,7 @@ def empty_fetch(frame: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-BRIDGE = {"bridge": frozenset({"consumers", "producers"})}
+BRIDGE = {"bridge": ("consumers", "producers")}
 TLS = {"listen_tls": SERVER}
 QUICK = RuntimeLimits(handshake_s=0.1, idle_s=0.1, linger_s=1.0, connect_s=0.3)
 REQUEST = other_frame(1)

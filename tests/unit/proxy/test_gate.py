@@ -17,7 +17,7 @@ from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.life.listener_server import ListenerServer
 from batchval.proxy.produce import produce_validator as gate_module
-from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.settings.options import Counters, TopicPolicies
 from tests.support.proxy import (
     BAD,
     COMPRESSED,
@@ -32,6 +32,7 @@ from tests.support.proxy import (
     eventually,
     other_frame,
     produce_frame,
+    proxy_options,
     read_frame,
 )
 
@@ -136,7 +137,7 @@ def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
     topics.known = lambda _: TopicPolicy(
         max_message_bytes=next(limits)
     )  # the topic's configuration is never the same
-    gate = gate_module.ProduceValidator(ProxyOptions(("", 0), (), topics=topics), Counters())
+    gate = gate_module.ProduceValidator(proxy_options(topics=topics), Counters())
     request = ProduceRequestView(produce_frame(1, ("t", 0, batch(b"x" * 60)))[4:])
     passed = [gate.validate(request, "s").verdicts.ok(0) for _ in range(100)]
     assert passed == [len(batch(b"x" * 60)) <= limit for limit in range(100, 200)]
@@ -229,7 +230,7 @@ def test_what_turns_out_large_is_judged_in_a_thread():
 
 def test_a_bomb_is_refused_whatever_thread_judges_it():
     bomb = batch(b"\0" * (3 << 20), codec=GZIP)
-    options = {"validator": {"max_decompressed_bytes": 2 << 20}}
+    options = {"validation": {"max_decompressed_bytes": 2 << 20}}
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, **options) as proxy,
@@ -564,9 +565,7 @@ def test_large_batches_that_claims_settle_need_no_thread(codec):
 
 def test_tagging_does_not_go_with_trusting():
     for word in ("trust", "audit:0.1"):
-        options = ProxyOptions(
-            ("127.0.0.1", 0),
-            (("127.0.0.1", 1),),
+        options = proxy_options(
             claims_in=ClaimsPolicy.parse(word),
             claims_out="tag",
         )

@@ -13,8 +13,8 @@ from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.field_schema import read, shape_of
 from batchval.protocol.primitives import Reader
 from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
-from batchval.proxy.settings.config import inter_broker_rules
-from batchval.proxy.settings.options import Denied, DenyRule
+from batchval.proxy.settings.config import DenyRule, inter_broker_rules
+from batchval.proxy.settings.options import Denied
 from tests.support.authorities import Authority, pem
 from tests.support.broker_requests import (
     BrokerRequest,
@@ -132,7 +132,7 @@ def test_they_pass_where_nothing_is_denied() -> None:
 
 
 def test_old_versions_that_are_raised_are_looked_at_first() -> None:
-    options: dict[str, Any] = {"deny": DEFAULT, "bridge": frozenset({"producers", "consumers"})}
+    options: dict[str, Any] = {"deny": DEFAULT, "bridge": ("producers", "consumers")}
     with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy:
         for version in range(4):
             one = BrokerRequest(ApiKey.FETCH, version, b"", True)

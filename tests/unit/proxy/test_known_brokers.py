@@ -34,9 +34,9 @@ from batchval.proxy.life import file_limits
 from batchval.proxy.session.pending_requests import Answer
 from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, check_size
 from batchval.proxy.settings.config import Settings
-from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import Learned
 from batchval.proxy.workers.worker_discovery import ReportsToParent
+from tests.support.proxy import proxy_options
 
 HOUR_S = 3600.0
 AT = ("127.0.0.1", 9092)
@@ -266,7 +266,7 @@ def ports() -> Iterator[ListeningSockets]:
 def test_a_port_is_closed_with_its_broker(
     discovery: Discovery, clock: Clock, few: int, ports: ListeningSockets
 ) -> None:
-    options = ProxyOptions(listen=("127.0.0.1", 0), upstream=(AT,), listener_name="default")
+    options = proxy_options(upstream=(AT,))
     cluster = Listeners(options, discovery, lambda _: None, ports)
     cluster.open_bootstrap()
     for wave in range(20):
@@ -286,7 +286,7 @@ def test_brokers_leave_files_to_clients(
     discovery: Discovery, ports: ListeningSockets, caplog: pytest.LogCaptureFixture
 ) -> None:
     ports.most = 5
-    options = ProxyOptions(listen=("127.0.0.1", 0), upstream=(AT,), listener_name="default")
+    options = proxy_options(upstream=(AT,))
     cluster = Listeners(options, discovery, lambda _: None, ports)
     cluster.open_bootstrap()
     learn(discovery, range(9))
@@ -310,7 +310,7 @@ def test_answers_that_are_kept_name_their_brokers(
     discovery: Discovery, clock: Clock, few: int, ports: ListeningSockets
 ) -> None:
     """Serve clients from what was written before: these brokers are named all the same."""
-    options = ProxyOptions(listen=("127.0.0.1", 0), upstream=(AT,), listener_name="default")
+    options = proxy_options(upstream=(AT,))
     cluster = Listeners(options, discovery, lambda _: None, ports)
     cluster.open_bootstrap()
     for _ in range(2):  # answers; what the second one has written is kept

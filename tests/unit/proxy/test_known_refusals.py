@@ -21,13 +21,13 @@ from batchval.proxy.produce.produce_validator import (
     KnownRefusals,
     ProduceValidator,
 )
-from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, TopicPolicies
+from batchval.proxy.settings.options import Counters, Facts, TopicPolicies
 from batchval.proxy.watch.senders import Sender, Share
 from batchval.record_rules import RecordRules
 from tests.evidence.hostile import seeds
 from tests.evidence.hostile.seeds import NOW, batch, record
 from tests.support.old_produce import old_produce
-from tests.support.proxy import produce_frame
+from tests.support.proxy import produce_frame, proxy_options
 
 FACTS = Facts("s", "127.0.0.1:1", "User:ANONYMOUS", "default")
 LOG_APPEND_TIME = 8
@@ -62,10 +62,8 @@ def clock(monkeypatch):
 def gate_of(**options: Any) -> ProduceValidator:
     """Return a gate whose topics have the policies of these names."""
     options.setdefault("topics", TopicPolicies(TopicPolicy(), POLICIES))
-    options.setdefault("validator", {"max_decompressed_bytes": LIMIT})
-    return ProduceValidator(
-        ProxyOptions(listen=("127.0.0.1", 0), upstream=(("127.0.0.1", 1),), **options), Counters()
-    )
+    options.setdefault("validation", {"max_decompressed_bytes": LIMIT})
+    return ProduceValidator(proxy_options(**options), Counters())
 
 
 def answer(gate: ProduceValidator, frame: bytes, account: str = "a") -> tuple[Any, int]:
@@ -133,8 +131,8 @@ REPEATED = {
 @pytest.mark.parametrize("name", REPEATED)
 def test_a_repeated_batch_has_the_same_answer_and_is_not_read(name, mode, clock):
     topic, data = REPEATED[name]
-    validator = {"max_decompressed_bytes": LIMIT, "mode": mode}
-    gate = gate_of(validator=validator)
+    validation = {"max_decompressed_bytes": LIMIT, "rules": mode}
+    gate = gate_of(validation=validation)
     first, read = answer(gate, sent(data, topic))
     assert first[0][0][0]
     assert read == 0
@@ -143,7 +141,7 @@ def test_a_repeated_batch_has_the_same_answer_and_is_not_read(name, mode, clock)
     clock.ms += 5_000
     again, not_read = answer(gate, sent(data, topic))
     assert not_read == 1
-    assert again == answer(gate_of(validator=validator), sent(data, topic))[0]
+    assert again == answer(gate_of(validation=validation), sent(data, topic))[0]
     assert gate.counters.refusals_repeated_total == 1
 
 

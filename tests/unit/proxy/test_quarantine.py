@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from batchval.proxy.produce.quarantine import COPIED, QuarantineFolder, QuarantineWriter
-from batchval.proxy.settings.options import ObserveGlobs, Refusal
+from batchval.proxy.settings.config import ObserveRule
+from batchval.proxy.settings.options import Refusal
 from tests.support.batches import message
 from tests.support.proxy import (
     BAD,
@@ -148,7 +149,7 @@ def test_a_large_batch_is_whole_although_its_memory_is_used_again(tmp_path: Path
 def test_observed_batches_are_copied_where_that_is_set(tmp_path: Path, observed: bool) -> None:
     with Filled(tmp_path, observed=observed) as quarantine, ScriptedBroker() as broker:
         options: dict[str, Any] = {
-            "observe": (ObserveGlobs("seen", "*"),),
+            "observe": [ObserveRule(topics="seen")],
             "quarantine": quarantine,
         }
         with RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
@@ -165,9 +166,7 @@ def test_message_sets_of_old_clients_are_copied_as_they_came(tmp_path: Path) -> 
     with (
         Filled(tmp_path) as quarantine,
         ScriptedBroker() as broker,
-        RunningProxy(
-            broker.address, quarantine=quarantine, bridge=frozenset({"producers"})
-        ) as proxy,
+        RunningProxy(broker.address, quarantine=quarantine, bridge=("producers",)) as proxy,
         connected(proxy) as sock,
     ):
         sock.sendall(old_produce(1, 7, ("orders", 0, bad)))

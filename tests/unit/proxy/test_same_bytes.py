@@ -23,9 +23,10 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.walkers.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.settings.config import ClaimsOut
+from batchval.proxy.settings.options import Counters, TopicPolicies
 from tests.evidence.hostile.fast_path import _request
-from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame
+from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame, proxy_options
 
 FACTS = SimpleNamespace(sender="CN=x", client="c:1", principal="User:x", listener="l")
 ROUTES = Routes({0: (3, 13, 1 << 30)})
@@ -92,14 +93,12 @@ CORPUS = {
 }
 
 
-def gate_of(word: str, claims_out: ClaimsOut, **validator: Any) -> ProduceValidator:
-    options = ProxyOptions(
-        ("127.0.0.1", 0),
-        (("127.0.0.1", 1),),
+def gate_of(word: str, claims_out: ClaimsOut, **validation: Any) -> ProduceValidator:
+    options = proxy_options(
         topics=TopicPolicies(TopicPolicy(), GLOBS),
         claims_in=ClaimsPolicy.parse(word),
         claims_out=claims_out,
-        validator=validator,
+        validation=validation,
     )
     return ProduceValidator(options, Counters())
 
@@ -200,9 +199,9 @@ def test_claims_do_not_enter_a_payload_with_bytes_after_the_batch(
 ) -> None:
     # Kafka cuts them off; a batch that counted them would have a wrong crc.
     frame = produce_frame(5, ("t", 0, COMPRESSED + more), version=9)
-    sent = [by_full_path(gate_of("ignore", claims_out, mode=mode), frame)]
+    sent = [by_full_path(gate_of("ignore", claims_out, rules=mode), frame)]
     if mode == "kafka":  # strict rules report the bytes
-        sent.append(by_fast_path(gate_of("ignore", claims_out, mode=mode), frame))
+        sent.append(by_fast_path(gate_of("ignore", claims_out, rules=mode), frame))
     for one in sent:
         assert one is not None
         request = ProduceRequestView(one[4:])

@@ -117,9 +117,7 @@ def test_claims_of_converted_batches_state_the_ids_too(magic: int) -> None:
             for n, one in enumerate([*values, last])
         ]
         old = old_produce(1, 7, (topic, 0, wrapper(inner, GZIP, magic, timestamp=now)), acks=1)
-        bridged = running(
-            broker := ScriptedBroker(), claims_out=claims_out, bridge=frozenset({"producers"})
-        )
+        bridged = running(broker := ScriptedBroker(), claims_out=claims_out, bridge=("producers",))
         with broker, bridged as proxy, connected(proxy) as sock:
             sock.sendall(old)
             assert old_answer(read_frame(sock), 1).partitions[topic, 0].error_code == 0

@@ -66,12 +66,12 @@ def test_defaults() -> None:
 
 
 def test_extras_are_reported_by_default() -> None:
-    extras = settings(validation={"extras": {"S1": "refuse"}}).validation.all_extras
+    extras = settings(validation={"extras": {"S1": "refuse"}}).validation.arguments["extras"]
     assert extras == {"S1": "refuse"} | {
         rule.id: "report" for rule in EXTRAS if rule not in (Rule.S1, Rule.S8)
     }
     LogValidator(TopicPolicy(), mode="strict", extras=extras)  # which takes them
-    assert settings(validation={"rules": "kafka"}).validation.all_extras == {}
+    assert settings(validation={"rules": "kafka"}).validation.arguments["extras"] == {}
 
 
 def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:

@@ -15,9 +15,16 @@ from batchval.protocol.field_schema import shape_of
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.walkers.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.proxy.session.deny_list import DenyList
-from batchval.proxy.settings.config import DENIABLE, NEVER_DENIED, Log, Settings, inter_broker_rules
+from batchval.proxy.settings.config import (
+    DENIABLE,
+    NEVER_DENIED,
+    DenyRule,
+    Log,
+    Settings,
+    inter_broker_rules,
+)
 from batchval.proxy.settings.loading import ConfigError, settings_from
-from batchval.proxy.settings.options import Denied, DenyRule
+from batchval.proxy.settings.options import Denied
 from batchval.proxy.settings.setting_checks import faults_of
 from batchval.proxy.watch.audit_log import RefusalLog, install
 

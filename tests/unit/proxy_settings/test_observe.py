@@ -15,7 +15,8 @@ import pytest
 
 from batchval.errors import BatchvalError
 from batchval.proxy.cluster.state_file import replace_file
-from batchval.proxy.settings.options import ANONYMOUS, ObserveGlobs
+from batchval.proxy.settings.config import ObserveRule
+from batchval.proxy.settings.options import ANONYMOUS
 from batchval.proxy.watch.observed_batches import (
     _MAX_FILE_BYTES,
     INVALID,
@@ -48,7 +49,9 @@ from tests.unit.proxy_settings.refused import Refused
 
 
 def globs(*pairs: tuple[str, str]) -> ObserveRules:
-    return ObserveRules("enforce", [ObserveGlobs(*pair) for pair in pairs])
+    return ObserveRules(
+        "enforce", [ObserveRule(topics=pair[0], principals=pair[1]) for pair in pairs]
+    )
 
 
 def test_without_rules_the_mode_decides() -> None:
@@ -108,7 +111,7 @@ def test_names_that_were_never_seen_cost_little() -> None:
 
 
 def test_one_request_is_observed_in_part() -> None:
-    observe = (ObserveGlobs("orders.*", "*"),)
+    observe = [ObserveRule(topics="orders.*")]
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, observe=observe) as proxy,
@@ -127,7 +130,7 @@ def test_one_request_is_observed_in_part() -> None:
 
 
 def test_a_request_of_which_all_is_observed_goes_on_untouched() -> None:
-    observe = (ObserveGlobs("orders.*", "User:ANON*"),)
+    observe = [ObserveRule(topics="orders.*", principals="User:ANON*")]
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, observe=observe) as proxy,
