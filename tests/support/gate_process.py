@@ -33,7 +33,7 @@ class GateProcess:
     """Ports stay through kill and start.
 
     ``upstream``  brokers to bootstrap from: HOST:PORT, or several with commas between them
-    ``policies``  glob -> topic configuration, by Kafka's keys;  ``limits``  of options.Limits
+    ``policies``  glob -> topic configuration, by Kafka's keys;  ``limits``  of config.Limits
     ``poison``    memory that is let go is overwritten: who reads it late passes on rubbish, and is found out
     ``receive_buffer``  the kernel's buffer of each client's connection, which bounds a read of it
     ``congestion``      TCP congestion control towards brokers; "": the default of the machine
@@ -157,7 +157,7 @@ async def serve(settings: dict[str, Any]) -> None:
     from batchval.protocol.frames import poison_released
     from batchval.proxy.life.listener_server import ListenerServer
     from batchval.proxy.settings.config import Settings
-    from batchval.proxy.settings.options import ProxyOptions, RuntimeLimits, TopicPolicies
+    from batchval.proxy.settings.options import ProxyOptions, TopicPolicies
 
     policies = {
         glob: TopicPolicy.from_kafka_config(config) for glob, config in settings["policies"].items()
@@ -168,14 +168,13 @@ async def serve(settings: dict[str, Any]) -> None:
             "listeners": [{"address": f"{LOOPBACK}:{settings['port']}"}],
             "upstream": {"bootstrap": settings["upstream"]},
         }
-        | {key: settings[key] for key in ("claims_in", "claims_out", "bridge")}
+        | {key: settings[key] for key in ("claims_in", "claims_out", "bridge", "limits")}
     )
     options = ProxyOptions(
         values,
         values.listeners[0],
         topics=TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1), policies),
         claims_in=values.claims_in,
-        limits=RuntimeLimits(**settings["limits"]),
     )
     poison_released(settings["poison"])
     if settings["congestion"]:

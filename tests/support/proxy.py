@@ -26,7 +26,6 @@ from batchval.proxy.settings.options import (
     Counters,
     ProxyOptions,
     Refusal,
-    RuntimeLimits,
     TopicPolicies,
 )
 from batchval.proxy.settings.setting_types import Address
@@ -40,23 +39,30 @@ def requests_of(traffic: TrafficTable) -> dict[int, int]:
     return dict(sum((Counter(one.requests) for one in traffic._ports.values()), Counter()))
 
 
+def limits_with(**values: Any) -> Limits:
+    """Return limits with these values, which may be lower than a file's."""
+    assert values.keys() <= Limits.model_fields.keys()
+    return Limits().model_copy(update=values)
+
+
 def proxy_options(
     listen: tuple[str, int] = (LOOPBACK, 0),
     upstream: Iterable[tuple[str, int]] = ((LOOPBACK, 1),),
-    threads: int = 2,
     **values: Any,
 ) -> ProxyOptions:
     """Return the options of one listener, whose mode is enforce unless it is set.
 
-    ``values``  fields of ProxyOptions, else keys of the listener, else keys of the settings
+    ``values``  fields of ProxyOptions, else keys of the listener, of upstream or of the settings
     """
-    own = {one.name for one in fields(ProxyOptions)} & values.keys()
-    objects = {name: values.pop(name) for name in own}
-    keys = {name: values.pop(name) for name in Listener.model_fields if name in values}
-    listener = Listener(address=Address(*listen), **keys)
-    brokers = Upstream(bootstrap=tuple(Address(*one) for one in upstream))
-    given = {"mode": "enforce", "upstream": brokers, "limits": Limits(threads=threads)}
-    given |= values
+
+    def taken(names: Iterable[str]) -> dict[str, Any]:
+        return {name: values.pop(name) for name in names if name in values}
+
+    objects = taken(one.name for one in fields(ProxyOptions))
+    listener = Listener(address=Address(*listen), **taken(Listener.model_fields))
+    brokers = tuple(Address(*one) for one in upstream)
+    cluster = Upstream(bootstrap=brokers, **taken(Upstream.model_fields))
+    given = {"mode": "enforce", "upstream": cluster} | values
     return ProxyOptions(Settings(listeners=[listener], **given), listener, **objects)
 
 
@@ -66,7 +72,6 @@ class RunningProxy:
     def __init__(
         self,
         *upstream: str,
-        limits: RuntimeLimits | None = None,
         policies: TopicPolicies | None = None,
         **options: Any,
     ) -> None:
@@ -77,7 +82,6 @@ class RunningProxy:
         )
         self.options = proxy_options(
             upstream=addresses,
-            limits=limits or RuntimeLimits(),
             topics=policies or TopicPolicies(),
             on_refusal=self.refusals.append,
             **options,

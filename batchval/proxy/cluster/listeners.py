@@ -239,7 +239,8 @@ class Listeners:
 
     async def known(self, node_id: int) -> None:
         """Return once a broker is known. Raises UnknownBrokerError."""
-        await self._awaited.known(node_id, min(WAIT_S, self.options.limits.connect_s))
+        connect_s = self.options.settings.upstream.connect_timeout_ms / 1000
+        await self._awaited.known(node_id, min(WAIT_S, connect_s))
 
     def written_brokers(self, own_host: str, version: int) -> dict[bytes, bytes]:
         """Return what was written for the brokers of Metadata answers: bytes that came -> written.

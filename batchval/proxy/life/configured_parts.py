@@ -24,7 +24,6 @@ from batchval.proxy.settings.options import (
     Denied,
     ProxyOptions,
     Refusal,
-    RuntimeLimits,
     TopicPolicies,
 )
 from batchval.proxy.tls.tls import identity_of, listener_context, subject_of, upstream_context
@@ -135,7 +134,6 @@ def options_for(
         upstream_tls=parts.upstream_tls,
         sender=identity_of,
         principal=_principal,
-        limits=_limits(settings, listener),
         on_refusal=on_refusal,
         on_denied=on_denied,
         quarantine=quarantine,
@@ -147,30 +145,6 @@ def _deny(settings: Settings, listener: Listener) -> tuple[DenyRule, ...]:
     if listener.inter_broker == "allow":
         return rules
     return rules + inter_broker_rules(settings.deny, listener.name)
-
-
-def _limits(settings: Settings, listener: Listener) -> RuntimeLimits:
-    limits = settings.limits
-    return RuntimeLimits(
-        max_frame_bytes=limits.max_frame_bytes,
-        max_connections=limits.max_connections,
-        max_listener_connections=listener.max_connections or limits.max_connections,
-        max_bytes_held=limits.max_bytes_held,
-        write_buffer=limits.write_buffer_bytes,
-        max_waiting=limits.max_requests_waiting,
-        handshake_s=limits.handshake_timeout_ms / 1000,
-        idle_s=limits.idle_timeout_ms / 1000,
-        connect_s=settings.upstream.connect_timeout_ms / 1000,
-        linger_s=max(limits.drain_timeout_ms / 1000, 0.1),
-        peer_timeout_s=limits.peer_timeout_ms / 1000,
-        max_partitions=limits.max_partitions_per_request,
-        max_address_connections=limits.max_connections_per_address,
-        max_unauthenticated_frame_bytes=limits.max_unauthenticated_frame_bytes,
-        frame_s=limits.frame_timeout_ms / 1000,
-        max_age_s=None
-        if limits.max_connection_age_ms is None
-        else limits.max_connection_age_ms / 1000,
-    )
 
 
 def _principal(certificate: Mapping[str, Any] | None) -> str | None:

@@ -150,7 +150,7 @@ class Shared:
 
 
 def _discovery_of(options: ProxyOptions) -> Discovery:
-    connect_s = options.limits.connect_s
+    connect_s = options.settings.upstream.connect_timeout_ms / 1000
     return Discovery(
         DiscoveryOptions(
             options.settings.upstream.bootstrap, options.upstream_tls, connect_s=connect_s
@@ -285,7 +285,8 @@ class ListenerServer:
     def _tick_s(self) -> float:
         """Return the seconds between checks of the timeouts of all sessions."""
         limits = self.options.limits
-        return max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
+        shortest_ms = min(limits.handshake_timeout_ms, limits.idle_timeout_ms)
+        return max(0.01, min(1.0, shortest_ms / 4000, limits.linger_s / 4))
 
     async def stop(self, drain_s: float = 30.0) -> None:
         """Stop accepting, deliver pending answers for ``drain_s`` at most, and end what is left."""
@@ -336,7 +337,7 @@ class ListenerServer:
         if self._passing is None:
             self.serve(connection, listener)
         else:
-            self._passing.take(connection, listener, self.options.limits.max_listener_connections)
+            self._passing.take(connection, listener, self.options.max_connections)
 
     def serve(self, connection: socket.socket, listener: ListeningPort) -> Session:
         """Return the session of a connection that came by this port; it begins soon."""
@@ -351,7 +352,7 @@ class ListenerServer:
     def free(self) -> int:
         """Return how many more clients this listener may have; opening ones count as had."""
         open_here = len(self.connections if self._passing is None else self._passing)
-        here = self.options.limits.max_listener_connections - open_here
+        here = self.options.max_connections - open_here
         return min(here, self.budget.free_connections()) - len(self._opening)
 
     def refused(self, client: tuple[str, int]) -> None:
@@ -370,7 +371,7 @@ class ListenerServer:
         if context is None or client.transport is None:
             return None
         look = partial(self._choose_broker, session)
-        timeout_s = self.options.limits.handshake_s
+        timeout_s = self.options.limits.handshake_timeout_ms / 1000
         return self.shared.handshakes.secure(client.transport, client, context, timeout_s, look)
 
     def _choose_broker(self, session: Session, hello: bytes) -> None:
@@ -440,7 +441,7 @@ class ListenerServer:
         if self._draining:
             self.budget.refuse("drain")
             return "drain"
-        here, most = len(self.connections), self.options.limits.max_listener_connections
+        here, most = len(self.connections), self.options.max_connections
         return self.budget.admit(session.address, here, most)
 
     def forget(self, session: Session) -> None:

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchval.protocol.frames import SpareBlock, allocated, limit_memory
-from batchval.proxy.settings.options import Counters, RuntimeLimits
+from batchval.proxy.settings.config import Limits
+from batchval.proxy.settings.options import Counters
 
 __all__ = ["Budget", "Holder"]
 
@@ -111,10 +112,10 @@ class _Large:
 class Budget:
     """The bounds that connections share. ``start`` it on the running loop."""
 
-    def __init__(self, limits: RuntimeLimits, counters: Counters) -> None:
+    def __init__(self, limits: Limits, counters: Counters) -> None:
         self.counters = counters
         self._bound_bytes(limits.max_bytes_held)
-        self._address_connections = limits.max_address_connections
+        self._address_connections = limits.max_connections_per_address
         self.bound_connections(limits.max_connections)
         #: above so many bytes in blocks, a session that has read something is looked at
         self.blocks_limit = self.threshold
@@ -144,11 +145,11 @@ class Budget:
         self._loop = loop
         limit_memory(self.limit)
 
-    def use(self, limits: RuntimeLimits, max_connections: int) -> None:
+    def use(self, limits: Limits, max_connections: int) -> None:
         """Bound by other limits from now on; what is above them is paused at its next look."""
         self._bound_bytes(limits.max_bytes_held)
         self._set_blocks_limit()
-        self._address_connections = limits.max_address_connections
+        self._address_connections = limits.max_connections_per_address
         self.bound_connections(max_connections)
         if self._loop is not None:
             limit_memory(self.limit)

@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
 from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.kit.sockets import address_of, keep_alive, unread
-from batchval.proxy.settings.options import RuntimeLimits
+from batchval.proxy.settings.config import Limits
 
 __all__ = [
     "ANSWERS",
@@ -55,6 +55,9 @@ SASL: Final = 64  # the broker's answer decides how the next bytes are read
 UNKNOWN: Final = 128  # nobody knows yet whether brokers authenticate, and the request is large
 
 CONVERTING: Final = 256  # the broker alone is not read: an answer of it is converted
+
+#: Bytes of a broker's answer.
+MAX_ANSWER_BYTES: Final = 0x7FFFFFFF
 
 #: The reasons for a client, for the log.
 IN_WORDS: Final = {
@@ -107,10 +110,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         "transport",
     )
 
-    def __init__(self, session: BrokerSide, limits: RuntimeLimits, spare: SpareBlock) -> None:
+    def __init__(self, session: BrokerSide, limits: Limits, spare: SpareBlock) -> None:
         self.session = session
         self.limits = limits
-        self.splitter = FrameSplitter(limits.max_answer_bytes, whole=True, spare=spare)
+        self.splitter = FrameSplitter(MAX_ANSWER_BYTES, whole=True, spare=spare)
         self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
         self.address = self.problem = ""
@@ -124,12 +127,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.address = address_text(address_of(transport))
         self.bound(self.limits)
 
-    def bound(self, limits: RuntimeLimits) -> None:
+    def bound(self, limits: Limits) -> None:
         """Hold the connection to these limits."""
         self.limits = limits
         if self.transport is not None:
-            self.transport.set_write_buffer_limits(limits.write_buffer)
-            keep_alive(self.transport, limits.peer_timeout_s, bound_unacknowledged=True)
+            self.transport.set_write_buffer_limits(limits.write_buffer_bytes)
+            keep_alive(self.transport, limits.peer_timeout_ms / 1000, bound_unacknowledged=True)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -380,21 +383,21 @@ class Connections:
 
     # ---- bounds ----------------------------------------------------------------------------------
 
-    def bound(self, limits: RuntimeLimits, before: RuntimeLimits) -> None:
+    def bound(self, limits: Limits, before: Limits) -> None:
         """Hold both to these limits."""
         transport = self.client.transport
-        if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
-            keep_alive(transport, limits.peer_timeout_s, bound_unacknowledged=False)
+        if transport is not None and limits.peer_timeout_ms != before.peer_timeout_ms:
+            keep_alive(transport, limits.peer_timeout_ms / 1000, bound_unacknowledged=False)
         if self.broker is not None:
             self.broker.bound(limits)
 
-    def bound_writes(self, limits: RuntimeLimits, held_limit: int, connections: int) -> None:
+    def bound_writes(self, limits: Limits, held_limit: int, connections: int) -> None:
         """Bound what waits for the client: less, the more clients there are.
 
         ``held_limit``  bytes that all sessions may hold
         """
         limit = max(MIN_WRITE_BUFFER, held_limit // 16 // max(1, connections))
-        limit = min(limits.write_buffer, limit)
+        limit = min(limits.write_buffer_bytes, limit)
         if limit != self._write_buffer and self.client.transport is not None:
             self._write_buffer = limit
             self.client.transport.set_write_buffer_limits(limit)

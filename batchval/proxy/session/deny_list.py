@@ -156,7 +156,7 @@ def refuse_denied(
 def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
     """End the session where a request gets no answer; return whether it has been ended."""
     if key == ApiKey.PRODUCE:
-        most = session.limits.max_partitions
+        most = session.limits.max_partitions_per_request
         if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
             return False
         session.end("denied")  # as a broker does: nobody waits for the error
@@ -176,7 +176,7 @@ class _Denying(OneSlice):
         self.session = session
         self.answer = answer
         self.item = Item(frame, answer, waits=True)
-        self._most = session.limits.max_partitions
+        self._most = session.limits.max_partitions_per_request
         self._ready: Chunks = []
 
     def made(self) -> Chunks:

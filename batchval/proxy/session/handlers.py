@@ -327,7 +327,7 @@ def produce(
     raised = session.raised.get(ApiKey.PRODUCE)
     oldest = OLDEST_PRODUCE if raised is None else raised.oldest
     request = ProduceRequestView(
-        frame[4:], max_partitions=session.limits.max_partitions, oldest=oldest
+        frame[4:], max_partitions=session.limits.max_partitions_per_request, oldest=oldest
     )
     session.counters.produce_requests_total += 1
     answer = None

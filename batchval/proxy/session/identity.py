@@ -19,7 +19,8 @@ from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import SessionEvent
-from batchval.proxy.settings.options import ANONYMOUS, RuntimeLimits
+from batchval.proxy.settings.config import Limits
+from batchval.proxy.settings.options import ANONYMOUS
 from batchval.proxy.watch.clients import software_of
 from batchval.proxy.watch.senders import Sender, SenderTable
 
@@ -58,7 +59,7 @@ class Identified(Connection, Protocol):
     lifetime: Lifetime
     guarded: frozenset[int]
     raised: Mapping[int, Raised]
-    limits: RuntimeLimits
+    limits: Limits
     log: ConnectionLog
     sasl: SaslExchange
 

@@ -2,7 +2,7 @@
 
     1. the first reason to end counts
     2. no more requests are taken; requests in progress are completed, within
-       ``RuntimeLimits.linger_s``
+       ``Limits.linger_s``
     3. a client that does nothing wrong gets an end of file, and the time to end by itself
     4. each side is closed once what is written to it is gone; a session without connections is
        forgotten
@@ -35,7 +35,8 @@ from batchval.proxy.kit.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, silent_s, tcp_
 from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.session.connections import ClientConnection
 from batchval.proxy.session.session_states import TRANSITIONS, SessionEvent, SessionState
-from batchval.proxy.settings.options import Counters, RuntimeLimits
+from batchval.proxy.settings.config import Limits
+from batchval.proxy.settings.options import Counters
 from batchval.token_bucket import TokenBucket
 
 __all__ = ["GRACEFUL", "AgeLimit", "End", "How", "Lifetime"]
@@ -48,10 +49,10 @@ QUIET_S: Final = 0.25
 #: Seconds that it has for that.
 MAX_CLOSE_S: Final = 2.0
 
-#: Bytes a second that a request has to come with, besides ``RuntimeLimits.frame_s``.
+#: Bytes a second that a request has to come with, besides ``limits.frame_timeout_ms``.
 MIN_RATE: Final = 1 << 20
 
-#: The share of ``RuntimeLimits.max_age_s`` by which the ages of connections differ.
+#: The share of ``limits.max_connection_age_ms`` by which the ages of connections differ.
 JITTER: Final = 0.1
 #: Seconds for the end of a request or of a SASL exchange, once a connection is too old.
 AGED_S: Final = 10.0
@@ -116,7 +117,7 @@ class Lifetime(StateMachine[SessionState, SessionEvent]):
     )
     transitions = TRANSITIONS
 
-    def __init__(self, limits: RuntimeLimits, now: float) -> None:
+    def __init__(self, limits: Limits, now: float) -> None:
         self.state = SessionState.CONNECTING
         # why it ends and when what is under way is dropped: from DRAINING on, set once by ``end``
         self.reason: str | None = None
@@ -132,15 +133,12 @@ class Lifetime(StateMachine[SessionState, SessionEvent]):
         self._part_until = math.inf  # the end of PARTING
         self._started = self._asked = self._looked = now
         self._left: float | None = None  # when a client that was not read was found to have left
-        age_s = limits.max_age_s
-        self._old_at = (
-            math.inf if age_s is None else now + age_s * random.uniform(1 - JITTER, 1 + JITTER)
-        )
+        self._old_at = now + limits.max_age_s * random.uniform(1 - JITTER, 1 + JITTER)
 
     # ---- the end ---------------------------------------------------------------------------------
 
     def end(
-        self, why: str, now: float, limits: RuntimeLimits, event: SessionEvent = SessionEvent.END
+        self, why: str, now: float, limits: Limits, event: SessionEvent = SessionEvent.END
     ) -> bool:
         """Begin to end, or go on to CLOSED; return whether this is the first reason."""
         is_first = self.reason is None
@@ -204,7 +202,7 @@ class Lifetime(StateMachine[SessionState, SessionEvent]):
         self,
         now: float,
         client: ClientConnection,
-        limits: RuntimeLimits,
+        limits: Limits,
         ages: AgeLimit,
         *,
         is_idle: bool,
@@ -215,9 +213,9 @@ class Lifetime(StateMachine[SessionState, SessionEvent]):
         ``is_idle``  no request waits, and no answer
         """
         elapsed_s, self._looked = now - self._looked, now
-        if now - self._asked > limits.peer_timeout_s / 10:
+        if now - self._asked > limits.peer_timeout_ms / 10_000:
             self._asked = now
-            if silent_s(client.transport) > limits.peer_timeout_s:
+            if silent_s(client.transport) > limits.peer_timeout_ms / 1000:
                 return End("client_gone", How.NOW)
         end = None
         if self.state >= SessionState.DRAINING:
@@ -225,22 +223,22 @@ class Lifetime(StateMachine[SessionState, SessionEvent]):
         if client.holds:
             self._started = now  # a client that is not read cannot send its first request
             end = self._check_peer(now, client, limits)
-        elif not self.spoke and now - self._started > limits.handshake_s:
+        elif not self.spoke and now - self._started > limits.handshake_timeout_ms / 1000:
             end = End("handshake")
         elif client.splitter.buffered:
             end = self._check_frame(elapsed_s, client.splitter.partial_size, limits)
-        elif self.spoke and is_idle and now - self.seen > limits.idle_s:
+        elif self.spoke and is_idle and now - self.seen > limits.idle_timeout_ms / 1000:
             end = End("idle")
         if end is None and now > self._old_at:
             end = self._check_age(now, limits, ages, is_between_requests)
         return end
 
     def _check_age(
-        self, now: float, limits: RuntimeLimits, ages: AgeLimit, is_between_requests: bool
+        self, now: float, limits: Limits, ages: AgeLimit, is_between_requests: bool
     ) -> End | None:
         """End a session that is too old: between two requests, or ``AGED_S`` later."""
         if not self.is_aged:
-            if not ages.take(limits.max_age_s or math.inf):
+            if not ages.take(limits.max_age_s):
                 return None
             self.is_aged = True
             self._old_at = now
@@ -248,16 +246,14 @@ class Lifetime(StateMachine[SessionState, SessionEvent]):
             return End("max_age", How.WHEN_TAKEN)
         return None
 
-    def _check_frame(self, elapsed_s: float, size: int, limits: RuntimeLimits) -> End | None:
+    def _check_frame(self, elapsed_s: float, size: int, limits: Limits) -> End | None:
         """End a session whose client does not finish its request in time."""
         self.frame_s += elapsed_s
-        if self.frame_s > limits.frame_s + size / MIN_RATE:
+        if self.frame_s > limits.frame_timeout_ms / 1000 + size / MIN_RATE:
             return End("frame_timeout")
         return None
 
-    def _check_peer(
-        self, now: float, client: ClientConnection, limits: RuntimeLimits
-    ) -> End | None:
+    def _check_peer(self, now: float, client: ClientConnection, limits: Limits) -> End | None:
         """Ask the kernel about a client that is not read, and so not heard when it leaves."""
         state = tcp_state(client.transport)
         if state == TCP_CLOSE:

@@ -24,7 +24,8 @@ from batchval.proxy.produce.validation_queue import OneSlice, ValidationQueue
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.old_fetches import OldFetches
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, RuntimeLimits
+from batchval.proxy.settings.config import Limits
+from batchval.proxy.settings.options import Counters, Facts, ProxyOptions
 from batchval.proxy.watch.senders import Sender, Share
 
 __all__ = [
@@ -106,7 +107,7 @@ class Queue(Protocol):
 
     gate: ProduceValidator
     raised: Mapping[int, Raised]
-    limits: RuntimeLimits
+    limits: Limits
     counters: Counters
     sasl: SaslExchange
     old_fetches: OldFetches

@@ -60,7 +60,8 @@ from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Surr
 from batchval.proxy.session.requests import AnswerFault, Requests
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import SessionEvent, SessionState
-from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, RuntimeLimits
+from batchval.proxy.settings.config import Limits
+from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.watch.clients import ClientCounts, SeenClient
 from batchval.proxy.watch.request_latency import Traffic, clock_ns
@@ -117,6 +118,8 @@ class Session:
         self.proxy = proxy
         self.listener = listener
         self.limits = proxy.options.limits
+        # an attribute of its own, since each read asks: one of a model takes seven times as long
+        self._max_waiting = self.limits.max_requests_waiting
         self.counters = proxy.counters
         self.budget = proxy.budget
         self.gate = proxy.gate
@@ -135,7 +138,7 @@ class Session:
         self.connections = Connections(self.client)
         self._is_connecting = False  # to its broker, which it does once
         self.sasl = SaslExchange()
-        self.old_fetches = OldFetches(self.limits.max_partitions)
+        self.old_fetches = OldFetches(self.limits.max_partitions_per_request)
         traffic = proxy.traffic_of(listener)
         names = proxy.topics.by_id
         answers: deque[Answer | int] = deque()
@@ -165,11 +168,12 @@ class Session:
         if self.limits != self.proxy.options.limits:
             self._bound(self.proxy.options.limits)
 
-    def _bound(self, limits: RuntimeLimits) -> None:
+    def _bound(self, limits: Limits) -> None:
         """Set other limits. A request that has begun may become as long as it states."""
         before, self.limits = self.limits, limits
+        self._max_waiting = limits.max_requests_waiting
         self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
-        self.old_fetches.bound(limits.max_partitions)
+        self.old_fetches.bound(limits.max_partitions_per_request)
         self.connections.bound(limits, before)
         self._bound_writes()
         self.read_if_bounded()
@@ -234,7 +238,7 @@ class Session:
         self._bound_writes()
         # no bound on what it has not acknowledged: consumers may go minutes without reading; see
         # check_time
-        keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
+        keep_alive(transport, self.limits.peer_timeout_ms / 1000, bound_unacknowledged=False)
         self.sender, principal = self.proxy.names_of(transport)
         self.fast_path.name(self.sender)
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
@@ -382,12 +386,12 @@ class Session:
             self.budget.note_work(time.perf_counter() - began)
         if out:
             self.send(out)
-        if len(requests.answers) > self.limits.max_waiting:
+        if len(requests.answers) > self._max_waiting:
             self.hold(VALIDATING)
 
     def _take_late(self, frames: list[memoryview]) -> None:
         """Take what comes after the last answer is written: requests without an answer."""
-        most = self.limits.max_partitions
+        most = self.limits.max_partitions_per_request
         late = [frame for frame in frames if handlers.wants_no_answer(frame, most)]
         if self.requests.untaken:
             self.requests.untaken += late
@@ -541,7 +545,7 @@ class Session:
         if (
             self.client.holds & VALIDATING
             and self.requests.waiting + self.requests.made <= MAX_HELD_BYTES
-            and len(self.requests.answers) <= self.limits.max_waiting
+            and len(self.requests.answers) <= self._max_waiting
         ):
             self.release(VALIDATING)
 
@@ -1005,7 +1009,8 @@ class Session:
         """End what has waited too long. Called now and then."""
         if self.client.holds & UNKNOWN:
             self.identity.look()
-        if self.client.holds & UNKNOWN and now - self.lifetime.seen > self.limits.frame_s:
+        frame_s = self.limits.frame_timeout_ms / 1000
+        if self.client.holds & UNKNOWN and now - self.lifetime.seen > frame_s:
             self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
         self.seen_client.check(now)
         end = self.lifetime.check(

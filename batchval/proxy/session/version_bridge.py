@@ -126,7 +126,7 @@ class _Raising(OneSlice):
         at = _HEADER.size + max(0, size)
         if size < -1 or at > len(frame):
             raise ProtocolError("the bytes end before the field does", _HEADER.size - 2)
-        head, most = frame[:at], self.session.limits.max_partitions
+        head, most = frame[:at], self.session.limits.max_partitions_per_request
         if answer.key == ApiKey.FETCH:
             return self._framed(head, self._raised_fetch(frame[at:]))
         if answer.key == ApiKey.LIST_OFFSETS:
@@ -154,11 +154,12 @@ class _Raising(OneSlice):
     def _raised_fetch(self, body: memoryview) -> bytes:
         session, limits = self.session, self.session.limits
         options = session.proxy.options
-        request = OldFetch(body, self.answer.version, max_partitions=limits.max_partitions)
+        most_partitions = limits.max_partitions_per_request
+        request = OldFetch(body, self.answer.version, max_partitions=most_partitions)
         offsets = [session.old_fetches.offset_for(wanted) for wanted in request.partitions]
         pairs = zip(request.partitions, offsets, strict=True)
         others = {i: offset for i, (wanted, offset) in enumerate(pairs) if offset != wanted.offset}
-        self.answer.facts = FetchFacts(body, self.answer.version, limits.max_partitions, others)
+        self.answer.facts = FetchFacts(body, self.answer.version, most_partitions, others)
         self._held = self.answer.facts.held
         most = max(MIN_FETCHED_BYTES, min(MAX_FETCHED_BYTES, limits.max_bytes_held // SHARE))
         isolation_level = (

@@ -14,6 +14,7 @@ clients.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -565,6 +566,17 @@ class Limits(_Model):
     stop_delay_ms: Annotated[int, Field(ge=0)] = 0
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
+
+    @property
+    def linger_s(self) -> float:
+        """Return the seconds for the data that is still to be written at the end of a client."""
+        return max(self.drain_timeout_ms / 1000, 0.1)
+
+    @property
+    def max_age_s(self) -> float:
+        """Return the seconds until a client has to connect again; infinity: never."""
+        age_ms = self.max_connection_age_ms
+        return math.inf if age_ms is None else age_ms / 1000
 
 
 class Metrics(_Model):

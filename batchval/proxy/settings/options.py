@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.kit.end_reasons import explained
 from batchval.proxy.kit.topics import FirstMatch
-from batchval.proxy.settings.config import DenyRule, Listener, Settings
+from batchval.proxy.settings.config import DenyRule, Limits, Listener, Settings
 from batchval.proxy.settings.glob_policies import TopicRules
 from batchval.proxy.settings.host_patterns import ServerNames
 
@@ -25,56 +25,11 @@ __all__ = [
     "ProxyOptions",
     "Refusal",
     "RefusedBatches",
-    "RuntimeLimits",
     "TopicPolicies",
 ]
 
 #: Kafka's name for a client that has not authenticated.
 ANONYMOUS: Final = "User:ANONYMOUS"
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeLimits:
-    """The limits of one client. The defaults are Kafka's, where Kafka has one.
-
-    ``max_partitions``    of one Produce request, and its topics
-    ``max_frame_bytes``   of a request (socket.request.max.bytes)
-    ``max_answer_bytes``  of a broker's answer
-    ``max_connections``   of all proxies that share these counters
-    ``max_listener_connections``  of one proxy's clients
-    ``max_bytes_held``    frames and answers that wait here, all connections together; above it
-                          reading pauses
-    ``write_buffer``      bytes that may wait for one socket before the other side's reading pauses
-    ``max_waiting``       answers that one connection may have open before its reading pauses
-    ``handshake_s``       until the first whole request
-    ``idle_s``            between requests, while no answer is awaited
-    ``connect_s``         for the connection to a broker
-    ``linger_s``          for the data that is still to be written when a connection is closed
-    ``peer_timeout_s``    after which a peer that acknowledges nothing is gone
-    ``max_address_connections``  of one client address; None: half of ``max_connections``
-    ``frame_s``           for a request to come, and a second more for each MiB of it
-    ``max_unauthenticated_frame_bytes``  of a request before its client has authenticated, where
-                          that is required
-    ``max_age_s``         of a client's connection, 10 % more or less; None: any age
-    """
-
-    max_frame_bytes: int = 100 << 20
-    max_answer_bytes: int = 0x7FFFFFFF
-    max_connections: int = 10_000
-    max_listener_connections: int = 10_000
-    max_bytes_held: int = 512 << 20
-    write_buffer: int = 256 << 10
-    max_waiting: int = 1000
-    handshake_s: float = 10.0
-    idle_s: float = 600.0
-    connect_s: float = 10.0
-    linger_s: float = 30.0
-    peer_timeout_s: float = 120.0
-    max_partitions: int = 10_000
-    max_address_connections: int | None = None
-    frame_s: float = 30.0
-    max_unauthenticated_frame_bytes: int = 512 << 10
-    max_age_s: float | None = None
 
 
 class TopicPolicies:
@@ -358,7 +313,6 @@ class ProxyOptions:
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     sender: Callable[[object], str | None] | None = None
     principal: Callable[[Any], str | None] | None = None
-    limits: RuntimeLimits = field(default_factory=RuntimeLimits)
     on_refusal: Callable[[Refusal], None] = _nothing
     on_denied: Callable[[Denied], None] = _nothing
     quarantine: RefusedBatches | None = None
@@ -368,3 +322,13 @@ class ProxyOptions:
         """Return host and port of the listener that clients bootstrap from; port 0: any free."""
         host, port = self.listener.address
         return host or "0.0.0.0", port
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits of clients."""
+        return self.settings.limits
+
+    @property
+    def max_connections(self) -> int:
+        """Return how many clients of this listener there may be."""
+        return self.listener.max_connections or self.limits.max_connections

@@ -24,7 +24,7 @@ from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.walkers.addresses import addresses
-from batchval.proxy.settings.options import RuntimeLimits
+from batchval.proxy.settings.config import Limits
 from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
     RunningProxy,
@@ -240,7 +240,7 @@ def test_a_broker_that_moves_is_followed():
 
         with (
             ScriptedBroker(answer) as seed,
-            RunningProxy(seed.address, limits=RuntimeLimits()) as proxy,
+            RunningProxy(seed.address, limits=Limits()) as proxy,
         ):
             for number, broker in enumerate((old, new, old)):
                 where[0] = broker.address

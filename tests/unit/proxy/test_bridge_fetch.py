@@ -40,7 +40,6 @@ from batchval.proxy.session.old_fetches import MAX_FAULTS, OldFetches
 from batchval.proxy.session.pending_requests import Answer
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import SessionState
-from batchval.proxy.settings.options import RuntimeLimits
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
 from tests.support.network import until
 from tests.support.old_fetches import (
@@ -51,7 +50,7 @@ from tests.support.old_fetches import (
     messages_in,
     request,
 )
-from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame
+from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, limits_with, other_frame
 from tests.unit.proxy.test_fast_path import Place
 from tests.unit.proxy.test_session_order import Rig, ids, run
 
@@ -147,7 +146,7 @@ def test_a_request_is_raised_and_bounded(version: int) -> None:
 
 def test_one_session_asks_for_its_share_of_the_memory_alone() -> None:
     async def test() -> None:
-        rig = Bridge(limits=RuntimeLimits(max_bytes_held=16 << 20))
+        rig = Bridge(limits=limits_with(max_bytes_held=16 << 20))
         assert rig.fetch(3, 0, most=1 << 30).max_bytes == 1 << 20
 
     run(test)
@@ -255,7 +254,7 @@ def test_a_large_malformed_request_ends_the_session_after_the_earlier_ones() -> 
 def test_more_partitions_than_are_allowed_end_the_session() -> None:
     async def test() -> None:
         for count in (10, 1000):  # on the loop, in a thread
-            rig = Bridge(limits=RuntimeLimits(max_partitions=count))
+            rig = Bridge(limits=limits_with(max_partitions_per_request=count))
             rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(count)}))
             await until(lambda: rig.session.lifetime.reason)  # noqa: B023
             assert rig.session.lifetime.reason == "request_malformed"
@@ -865,7 +864,7 @@ def answering(sent: bytes) -> Callable[[bytes], bytes]:
 )
 def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: int) -> None:
     # Answers that are not whole yet hold all of it: they come nevertheless, a few at a time.
-    limits = RuntimeLimits(max_bytes_held=limit)
+    limits = limits_with(max_bytes_held=limit)
     held = 0
     with (
         ScriptedBroker(answering(batch(records(count, value=bytes(1000))))) as broker,
@@ -893,7 +892,7 @@ def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: 
 def test_consumers_that_take_nothing_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     # Converted answers are counted until they are taken, and free their bytes in the end.
     monkeypatch.setattr(budget, "UNTAKEN_S", 0.5)
-    limits = RuntimeLimits(max_bytes_held=16 << 20)
+    limits = limits_with(max_bytes_held=16 << 20)
     with (
         ScriptedBroker(answering(batch(records(4000, value=bytes(1000))))) as broker,
         RunningProxy(broker.address, bridge=("consumers",), limits=limits) as gate,

@@ -21,8 +21,10 @@ from batchval.proxy.session.budget import (
     UNTAKEN_S,
     Budget,
 )
-from batchval.proxy.settings.options import Counters, RuntimeLimits
+from batchval.proxy.settings.config import Limits
+from batchval.proxy.settings.options import Counters
 from tests.support.clock import run_at_once
+from tests.support.proxy import limits_with
 
 MB = 1 << 20
 LIMIT = 64 * MB
@@ -88,7 +90,7 @@ def total(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def run(test: Callable[[Budget], Coroutine[Any, Any, None]], **limits: Any) -> None:
     async def started() -> None:
-        budget = Budget(RuntimeLimits(max_bytes_held=LIMIT, **limits), Counters())
+        budget = Budget(limits_with(max_bytes_held=LIMIT, **limits), Counters())
         budget.start(asyncio.get_running_loop())
         await test(budget)
 
@@ -117,7 +119,7 @@ def test_connections_are_bounded_in_all_and_by_address(total: Callable[[int], No
         budget.release(left)
         assert budget.admit("a", 0, 100) is None
 
-    run(test, max_connections=4, max_address_connections=2)
+    run(test, max_connections=4, max_connections_per_address=2)
 
 
 def test_one_address_has_half_of_the_connections(total: Callable[[int], None]) -> None:
@@ -418,7 +420,7 @@ def test_a_large_request_that_stalls_gives_way(total: Callable[[int], None]) -> 
 
 def test_senders_follow_each_other_whatever_the_number_of_their_connections() -> None:
     async def run() -> list[str]:
-        budget = Budget(RuntimeLimits(), Counters())
+        budget = Budget(Limits(), Counters())
         budget.start(asyncio.get_running_loop())
         order: list[str] = []
         for n in range(5):

@@ -24,7 +24,7 @@ from batchval.protocol.messages.sasl_authenticate import (
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.session.connection_log import DEBUG_LINES, ConnectionLog
-from batchval.proxy.settings.options import Counters, RuntimeLimits
+from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, LineFormatter, text_line
 from batchval.proxy.watch.metrics import GateMetrics
 from batchval.proxy.watch.senders import LineShares, SenderTable
@@ -39,6 +39,7 @@ from tests.support.proxy import (
     answered,
     connected,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_frame,
@@ -90,7 +91,7 @@ def ends(proxy: RunningProxy, *requests: bytes) -> str:
 
 def test_each_connection_that_the_gate_ended_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     # About fifty connections of ten reasons; the log and the metric have the same counts.
-    limits = RuntimeLimits(handshake_s=0.2, idle_s=0.3)
+    limits = limits_with(handshake_timeout_ms=200, idle_timeout_ms=300)
     too_long = struct.pack(">i", limits.max_frame_bytes + 1)
     what = {
         "frame_http": (9, HTTP),
@@ -238,15 +239,19 @@ def test_versions_that_are_carried_are_named(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize(
-    "limit", ["max_connections", "max_listener_connections", "max_address_connections"]
+    ("reason", "limited"),
+    [
+        ("max_connections", {"limits": limits_with(max_connections=1)}),
+        ("max_listener_connections", {"max_connections": 1}),
+        ("max_connections_per_address", {"limits": limits_with(max_connections_per_address=1)}),
+    ],
 )
 def test_clients_that_are_not_admitted_have_a_line(
-    limit: str, caplog: pytest.LogCaptureFixture
+    reason: str, limited: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    reason = {"max_address_connections": "max_connections_per_address"}.get(limit, limit)
     with (
         ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=RuntimeLimits(**{limit: 1})) as proxy,
+        RunningProxy(broker.address, **limited) as proxy,
     ):
         with connected(proxy) as first:
             first.sendall(other_frame(1))
@@ -315,7 +320,7 @@ def secured(
         listen_tls=listening,
         sender=lambda _: "edge-1",
         principal=lambda _: "User:CN=edge-1",
-        limits=RuntimeLimits(idle_s=0.2, handshake_s=5),
+        limits=limits_with(idle_timeout_ms=200, handshake_timeout_ms=5_000),
     ) as proxy:
         yield proxy, context
 

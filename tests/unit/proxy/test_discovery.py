@@ -26,7 +26,6 @@ from batchval.proxy.cluster import discovery as module
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.metadata_client import BrokerAddress, ClusterView, SilentBrokerError
 from batchval.proxy.cluster.state_file import StateFile, StoredCluster
-from batchval.proxy.settings.options import RuntimeLimits
 from tests.support.network import closed_port, until
 from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
@@ -263,9 +262,7 @@ def test_a_bootstrap_address_that_swallows_connections_costs_no_client_its_timeo
     with (
         black_hole() as (host, port),
         ScriptedBroker() as broker,
-        RunningProxy(
-            f"{host}:{port}", broker.address, limits=RuntimeLimits(connect_s=30.0)
-        ) as proxy,
+        RunningProxy(f"{host}:{port}", broker.address, connect_timeout_ms=30_000) as proxy,
     ):
         for n in range(3):
             with connected(proxy, 15.0) as sock:

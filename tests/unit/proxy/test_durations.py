@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.settings.options import RuntimeLimits
 from batchval.proxy.watch.request_latency import Traffic, histograms_of
 from tests.support.proxy import (
     ScriptedBroker,
@@ -20,6 +19,7 @@ from tests.support.proxy import (
     batch,
     damaged,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_frame,
@@ -117,7 +117,7 @@ async def test_a_refused_request_never_was_at_the_broker() -> None:
 @pytest.mark.parametrize("before", [0, 0x7FFFFFFF - 700])
 async def test_many_requests_under_way(uses_fast_path: bool, before: int) -> None:
     # Each gets its own duration, also where correlation ids start anew; too many are counted.
-    side = Side(uses_fast_path=uses_fast_path, limits=RuntimeLimits(max_waiting=10_000))
+    side = Side(uses_fast_path=uses_fast_path, limits=limits_with(max_requests_waiting=10_000))
     path = side.session.fast_path
     path.sent = path.received = before
     for n in range(3_000):

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from batchval.proxy.settings.options import RuntimeLimits
+from batchval.proxy.session import connections
 from tests.support.network import closed_port
 from tests.support.proxy import (
     BAD,
@@ -25,13 +25,14 @@ from tests.support.proxy import (
     codes,
     connected,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_exactly,
     read_frame,
 )
 
-QUICK = RuntimeLimits(handshake_s=0.3, idle_s=0.4, linger_s=1.0)
+QUICK = limits_with(handshake_timeout_ms=300, idle_timeout_ms=400, drain_timeout_ms=1_000)
 
 
 AFTER = b"\0\xff"  # bytes after the end of a message
@@ -159,7 +160,7 @@ def test_an_answer_cut_at_every_byte_ends_the_connection():
 def test_a_frame_that_is_not_a_request_ends_the_connection_after_earlier_ones(first, reason):
     with (
         ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=RuntimeLimits(max_frame_bytes=1000)) as proxy,
+        RunningProxy(broker.address, limits=limits_with(max_frame_bytes=1000)) as proxy,
     ):
         with connected(proxy) as sock:
             sock.sendall(other_frame(7) + first)
@@ -259,7 +260,7 @@ def test_idle_connections_end_and_those_that_wait_for_an_answer_do_not():
 
 
 def test_no_more_connections_than_allowed():
-    limits = RuntimeLimits(max_connections=3)
+    limits = limits_with(max_connections=3)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
         with contextlib.ExitStack() as open_:
             socks = [open_.enter_context(connected(proxy)) for _ in range(3)]
@@ -321,13 +322,13 @@ def test_an_answer_out_of_turn_is_not_passed_on(what):
 
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1])
-def test_an_answer_of_a_length_that_is_none(length):
+def test_an_answer_of_a_length_that_is_none(length, monkeypatch):
     # The client still gets the answer before it.
     def answer(frame: bytes) -> bytes:
         return (answered(frame) or b"") + struct.pack(">i", length) + b"\0" * 8
 
-    limits = RuntimeLimits(max_answer_bytes=1 << 20)
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address, limits=limits) as proxy:
+    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1 << 20)
+    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy:
         with connected(proxy) as sock:
             sock.sendall(other_frame(3))
             assert ended(sock) == struct.pack(">ii", 4, 3)
@@ -402,7 +403,7 @@ def test_a_broker_that_dies_with_requests_in_flight_ends_the_connection_after_wh
 
 @pytest.mark.alone
 def test_a_broker_that_stalls_stops_the_reading_and_loses_nothing():
-    limits = RuntimeLimits(write_buffer=64 << 10)
+    limits = limits_with(write_buffer_bytes=64 << 10)
     big = produce_frame(1, ("t", 0, batch(b"x" * 100_000)), acks=0)
     with (
         ScriptedBroker() as broker,
@@ -441,7 +442,7 @@ def test_a_client_that_does_not_read_is_not_filled_up():
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", large) + frame[4:8] + bytes(large - 4)
 
-    limits = RuntimeLimits(write_buffer=64 << 10)
+    limits = limits_with(write_buffer_bytes=64 << 10)
     with (
         ScriptedBroker(answer) as broker,
         RunningProxy(broker.address, limits=limits) as proxy,
@@ -458,7 +459,7 @@ def test_a_client_that_does_not_read_is_not_filled_up():
 
 
 def test_refusals_are_bounded_while_an_answer_does_not_come():
-    limits = RuntimeLimits(max_waiting=50)
+    limits = limits_with(max_requests_waiting=50)
     bad = produce_frame(1, ("t", 0, BAD))
     with (
         ScriptedBroker(lambda _: None) as broker,
@@ -483,7 +484,7 @@ def test_refusals_are_bounded_while_an_answer_does_not_come():
 
 @pytest.mark.alone
 def test_all_together_hold_no_more_than_allowed():
-    limits = RuntimeLimits(max_bytes_held=1 << 20, write_buffer=1 << 20)
+    limits = limits_with(max_bytes_held=1 << 20, write_buffer_bytes=1 << 20)
     big = produce_frame(1, ("t", 0, batch(b"x" * 200_000)), acks=0)
     with (
         ScriptedBroker() as broker,
@@ -513,7 +514,7 @@ def test_all_together_hold_no_more_than_allowed():
 
 @pytest.mark.alone
 def test_a_client_that_leaves_while_it_is_not_read_is_noticed():
-    limits = RuntimeLimits(write_buffer=64 << 10, linger_s=0.4)
+    limits = limits_with(write_buffer_bytes=64 << 10, drain_timeout_ms=400)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
         broker.reading.clear()
         big = produce_frame(1, ("t", 0, batch(b"x" * 20_000)), acks=0)

@@ -29,7 +29,7 @@ from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.pending_requests import Answer, Item, Lowering
 from batchval.proxy.session.requests import Requests
 from batchval.proxy.session.session import Session
-from batchval.proxy.settings.options import RuntimeLimits
+from batchval.proxy.settings.config import Limits
 from batchval.proxy.tls.handshakes import HandshakeError
 from tests.support.network import closed_port, until
 from tests.support.old_fetches import fetch_frame
@@ -42,6 +42,7 @@ from tests.support.proxy import (
     answered,
     batch,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_frame,
@@ -103,7 +104,7 @@ class Case(NamedTuple):
 
     end: Ends
     answer: Callable[[bytes], bytes | None] = answered
-    limits: RuntimeLimits = RuntimeLimits()
+    limits: Limits = Limits()
     prepare: Ends = lambda proxy, broker: None
     options: Mapping[str, Any] = MappingProxyType({})
 
@@ -310,7 +311,7 @@ def empty_fetch(frame: bytes) -> bytes:
 
 BRIDGE = {"bridge": ("consumers", "producers")}
 TLS = {"listen_tls": SERVER}
-QUICK = RuntimeLimits(handshake_s=0.1, idle_s=0.1, linger_s=1.0, connect_s=0.3)
+QUICK = limits_with(handshake_timeout_ms=100, idle_timeout_ms=100, drain_timeout_ms=1_000)
 REQUEST = other_frame(1)
 PRODUCE = produce_frame(1, ("t", 0, GOOD))
 FETCH = fetch_frame(3, 1, {("t", 0): (0, 1 << 20)})
@@ -330,12 +331,12 @@ CASES = {
     "malformed Produce": Case(is_closed(struct.pack(">i", 20) + PRODUCE[4:24])),
     "no first request": Case(is_closed(), limits=QUICK),
     "idle": Case(is_closed(REQUEST), limits=QUICK),
-    "max_age": Case(is_closed(REQUEST), limits=RuntimeLimits(max_age_s=0.1)),
+    "max_age": Case(is_closed(REQUEST), limits=limits_with(max_connection_age_ms=100)),
     "refused by the address": Case(
-        is_closed(REQUEST), limits=RuntimeLimits(max_address_connections=1), prepare=full
+        is_closed(REQUEST), limits=limits_with(max_connections_per_address=1), prepare=full
     ),
     "refused by the listener": Case(
-        is_closed(REQUEST), limits=RuntimeLimits(max_listener_connections=1), prepare=full
+        is_closed(REQUEST), options={"max_connections": 1}, prepare=full
     ),
     "evicted": Case(evicted),
     "aborted": Case(in_the_loop(lambda session: session.abort("fault"))),

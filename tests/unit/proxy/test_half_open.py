@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from batchval.proxy.settings.options import RuntimeLimits
 from tests.support.namespaces import neighbour
 from tests.support.proxy import (
     RunningProxy,
@@ -19,6 +18,7 @@ from tests.support.proxy import (
     batch,
     connected,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_exactly,
@@ -26,8 +26,10 @@ from tests.support.proxy import (
 )
 
 SHORT_S = 2.0
-LONG = RuntimeLimits(idle_s=60, linger_s=30)  # nothing else may end what is tested here
-SHORT = RuntimeLimits(idle_s=60, linger_s=30, peer_timeout_s=SHORT_S)
+LONG = limits_with(
+    idle_timeout_ms=60_000, drain_timeout_ms=30_000
+)  # nothing else may end what is tested here
+SHORT = limits_with(idle_timeout_ms=60_000, drain_timeout_ms=30_000, peer_timeout_ms=1000 * SHORT_S)
 MB = 1 << 20
 FETCH = other_frame(2, key=1, version=11, body=b"\0" * 8)
 NO_NAMESPACES = "network namespaces are needed: run as root on Linux"

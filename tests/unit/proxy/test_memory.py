@@ -68,10 +68,10 @@ def test_many_clients_on_a_stalled_broker(clients, each):
     # lost.
     enough_files(clients)
     held = 16 * MB
-    limits = {"max_bytes_held": held, "max_frame_bytes": MB, "write_buffer": MB}
-    # A quarter of linger_s is the period of the clock that passes the right to send around.
-    # A client may have to wait for a processor before its first frame, so handshake_s is long.
-    limits |= {"handshake_s": 120.0, "linger_s": 2.0}
+    limits = {"max_bytes_held": held, "max_frame_bytes": MB, "write_buffer_bytes": MB}
+    # A quarter of drain_timeout_ms is the period of the clock that passes the right to send around.
+    # A client may have to wait for a processor before its first frame, so its timeout is long.
+    limits |= {"handshake_timeout_ms": 120_000, "drain_timeout_ms": 2_000}
     frame = produce_frame(1, ("t", 0, batch(b"x" * 99_000)), acks=0)
     count = each // len(frame)
     same: list[bool] = []

@@ -17,7 +17,7 @@ import trustme
 from batchval.proxy.session import lifetime
 from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.settings.options import Counters, RuntimeLimits
+from batchval.proxy.settings.options import Counters
 from tests.support.proxy import (
     BAD,
     GOOD,
@@ -26,13 +26,14 @@ from tests.support.proxy import (
     answered,
     connected,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_exactly,
     read_frame,
 )
 
-AGED = RuntimeLimits(max_age_s=0.2, handshake_s=1.0)
+AGED = limits_with(max_connection_age_ms=200, handshake_timeout_ms=1_000)
 
 
 def drained(proxy: RunningProxy, drain_s: float = 10.0) -> threading.Thread:
@@ -232,7 +233,7 @@ def test_an_unfinished_request_is_waited_for() -> None:
 
 
 def test_young_connections_stay() -> None:
-    limits = RuntimeLimits(max_age_s=3600.0, handshake_s=0.2)
+    limits = limits_with(max_connection_age_ms=3_600_000, handshake_timeout_ms=200)
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=limits) as proxy,
@@ -249,7 +250,7 @@ class Aging:
     """A connection of which the lifetime sees what a test sets."""
 
     def __init__(self, ages: AgeLimit, max_age_s: float) -> None:
-        self.limits = RuntimeLimits(max_age_s=max_age_s, idle_s=1e9)
+        self.limits = limits_with(max_connection_age_ms=1000 * max_age_s, idle_timeout_ms=1e12)
         self.ages = ages
         self.lifetime = Lifetime(self.limits, 0.0)
         self.lifetime.spoke = True
@@ -328,7 +329,7 @@ def test_a_connection_that_already_ends_is_not_ended_by_its_age(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = Aging(limit(monkeypatch, [0.0], 1), 100.0)
-    session.lifetime.end("client", 0.0, RuntimeLimits(linger_s=1e9))
+    session.lifetime.end("client", 0.0, limits_with(drain_timeout_ms=1e12))
     session.check(1000.0)
     assert not session.ended
 
@@ -337,7 +338,7 @@ def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("batchval.proxy.session.lifetime.QUIET_S", 5.0)
-    limits = RuntimeLimits(idle_s=0.2)
+    limits = limits_with(idle_timeout_ms=200)
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=limits) as proxy,

@@ -32,6 +32,7 @@ from tests.support.proxy import (
     codes,
     connected,
     eventually,
+    limits_with,
     produce_frame,
     read_frame,
 )
@@ -267,7 +268,7 @@ def test_the_other_rules_hold_for_a_batch_that_waited(registry: ScriptedRegistry
 
 def test_nobody_waits_for_a_batch_that_waits(registry: ScriptedRegistry) -> None:
     # More sessions wait for the registry than there are threads; others and other topics go on.
-    gate = Registered(registry, threads=1)
+    gate = Registered(registry, limits=limits_with(threads=1))
     registry.go_on.clear()
     with gate.running() as (broker, proxy), contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(connected(proxy)) for _ in range(5)]

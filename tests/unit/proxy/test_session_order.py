@@ -27,6 +27,7 @@ from tests.support.proxy import (
     answered,
     batch,
     codes,
+    limits_with,
     other_frame,
     produce_frame,
 )
@@ -120,7 +121,7 @@ def test_requests_that_may_go_on_are_sent_in_more_than_one_turn(
     monkeypatch.setattr("batchval.proxy.session.requests.SEND_S", 0.0)
 
     async def test() -> None:
-        rig = Rig(in_threads=True, threads=1)
+        rig = Rig(in_threads=True, limits=limits_with(threads=1))
         rig.keep_turns()
         rig.go.clear()
         after = [other_frame(n, body=b"after") for n in (2, 3)]
@@ -267,7 +268,7 @@ def test_a_client_is_read_on_after_a_large_first_request_without_an_answer() -> 
 def test_what_came_with_acks_0_is_judged_after_its_client_has_left() -> None:
     # Also where it waits for a thread while another request is dropped: nobody gets its answer.
     async def test() -> None:
-        rig = Rig(in_threads=True, threads=1)
+        rig = Rig(in_threads=True, limits=limits_with(threads=1))
         rig.go.clear()
         frames = [produce_frame(n, ("t", n, GOOD), acks=0) for n in range(3)]
         dropped = [produce_frame(n, ("t", n, GOOD), acks=n % 2) for n in (3, 4)]

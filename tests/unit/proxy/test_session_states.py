@@ -9,9 +9,16 @@ import pytest
 
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.session_states import TRANSITIONS, SessionEvent, SessionState
-from batchval.proxy.settings.options import RuntimeLimits
+from batchval.proxy.settings.config import Limits
 from tests.support.network import closed_port
-from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame, read_frame
+from tests.support.proxy import (
+    RunningProxy,
+    ScriptedBroker,
+    eventually,
+    limits_with,
+    other_frame,
+    read_frame,
+)
 
 
 def connected(proxy: RunningProxy) -> socket.socket:
@@ -19,7 +26,7 @@ def connected(proxy: RunningProxy) -> socket.socket:
 
 
 def moved(state: SessionState, event: SessionEvent) -> SessionState:
-    lifetime = Lifetime(RuntimeLimits(), 0.0)
+    lifetime = Lifetime(Limits(), 0.0)
     lifetime.state = state
     changed = lifetime.move(event)
     assert changed is (lifetime.state is not state)
@@ -54,24 +61,24 @@ def test_no_way_leads_back() -> None:
 
 @pytest.mark.parametrize("state", SessionState)
 def test_a_session_that_ends_has_a_reason_and_a_deadline(state: SessionState) -> None:
-    lifetime = Lifetime(RuntimeLimits(linger_s=3.0), 0.0)
+    lifetime = Lifetime(limits_with(drain_timeout_ms=3_000), 0.0)
     for event in (SessionEvent.CONNECTED, SessionEvent.AUTHENTICATED):
         if lifetime.state < state:
             lifetime.move(event)
-    assert lifetime.end("idle", 7.0, RuntimeLimits(linger_s=3.0))
+    assert lifetime.end("idle", 7.0, limits_with(drain_timeout_ms=3_000))
     assert lifetime.state >= SessionState.DRAINING
     assert (lifetime.reason, lifetime.deadline) == ("idle", 10.0)
-    assert not lifetime.end("fault", 8.0, RuntimeLimits(linger_s=3.0), SessionEvent.CLOSE)
+    assert not lifetime.end("fault", 8.0, limits_with(drain_timeout_ms=3_000), SessionEvent.CLOSE)
     assert (lifetime.reason, lifetime.deadline) == ("idle", 10.0)
     assert lifetime.state is SessionState.CLOSED
 
 
 def test_a_client_parts_once_and_only_if_the_gate_chose_the_end() -> None:
-    chosen, faulty = Lifetime(RuntimeLimits(), 0.0), Lifetime(RuntimeLimits(), 0.0)
+    chosen, faulty = Lifetime(Limits(), 0.0), Lifetime(Limits(), 0.0)
     for lifetime, why in ((chosen, "drain"), (faulty, "frame_size")):
         lifetime.spoke = True
         assert lifetime.part(0.0) is None  # it has not ended
-        lifetime.end(why, 0.0, RuntimeLimits())
+        lifetime.end(why, 0.0, Limits())
     assert faulty.part(0.0) is None
     assert chosen.part(0.0) is not None
     assert chosen.part(0.0) is None

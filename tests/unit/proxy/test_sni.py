@@ -19,7 +19,6 @@ from batchval.protocol.messages.metadata import (
 )
 from batchval.protocol.walkers.addresses import addresses
 from batchval.proxy.settings.host_patterns import ServerNames
-from batchval.proxy.settings.options import RuntimeLimits
 from batchval.proxy.tls.sni import node_asked_for
 from batchval.proxy.tls.tls import identity_of, subject_of
 from tests.support.proxy import RunningProxy, eventually, other_frame, read_frame
@@ -271,7 +270,7 @@ def test_many_that_wait_for_one_broker(certificates: Certificates) -> None:
 
 
 def test_a_broker_that_nobody_knows_ends_the_connection(certificates: Certificates) -> None:
-    with Rig(certificates, limits=RuntimeLimits(connect_s=0.3)) as rig:
+    with Rig(certificates, connect_timeout_ms=300) as rig:
         eventually(lambda: rig.is_known(1, 2))
         with rig.client(of(77)) as sock:
             sock.sendall(other_frame(7))
@@ -284,7 +283,7 @@ def test_a_broker_that_nobody_knows_ends_the_connection(certificates: Certificat
 
 
 def test_a_client_that_leaves_while_it_waits(certificates: Certificates) -> None:
-    with Rig(certificates, limits=RuntimeLimits(connect_s=0.5)) as rig:
+    with Rig(certificates, connect_timeout_ms=500) as rig:
         eventually(lambda: rig.is_known(1, 2))
         waiting = rig.proxy.proxy.cluster._awaited._waiting
         with rig.client(of(77)) as sock:

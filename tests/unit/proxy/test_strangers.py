@@ -16,7 +16,6 @@ from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRespons
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from batchval.proxy.session.connections import UNKNOWN
 from batchval.proxy.session.session_states import SessionState
-from batchval.proxy.settings.options import RuntimeLimits
 from tests.support.proxy import (
     BAD,
     GOOD,
@@ -27,6 +26,7 @@ from tests.support.proxy import (
     codes,
     connected,
     eventually,
+    limits_with,
     other_frame,
     produce_frame,
     read_frame,
@@ -174,7 +174,7 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
 def test_a_large_request_does_not_wait_for_ever():
     with (
         ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=RuntimeLimits(frame_s=0.2)) as proxy,
+        RunningProxy(broker.address, limits=limits_with(frame_timeout_ms=200)) as proxy,
     ):
         eventually(lambda: proxy.proxy.discovery.ready)
         proxy.proxy.discovery.requires_authentication = None
@@ -216,7 +216,7 @@ def test_nothing_is_judged_for_a_client_that_nobody_knows():
 
 @pytest.mark.alone
 def test_a_request_must_come_in_time():
-    limits = RuntimeLimits(frame_s=0.5, idle_s=60.0, handshake_s=2.0)
+    limits = limits_with(frame_timeout_ms=500, idle_timeout_ms=60_000, handshake_timeout_ms=2_000)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
         with connected(proxy) as sock:
             sock.sendall(other_frame(1))
@@ -230,7 +230,7 @@ def test_a_request_must_come_in_time():
 
 @pytest.mark.alone
 def test_a_request_that_drips_is_ended_too():
-    limits = RuntimeLimits(frame_s=0.5, idle_s=60.0, handshake_s=2.0)
+    limits = limits_with(frame_timeout_ms=500, idle_timeout_ms=60_000, handshake_timeout_ms=2_000)
     frame = other_frame(2)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
         with connected(proxy) as sock:
@@ -250,7 +250,7 @@ def test_a_large_answer_gives_its_client_no_more_time_for_a_request():
         is_produce = frame[:2] == struct.pack(">h", 0)
         return struct.pack(">i", 16 << 20) + frame[4:8] if is_produce else answered(frame)
 
-    limits = RuntimeLimits(frame_s=0.2, idle_s=60.0)
+    limits = limits_with(frame_timeout_ms=200, idle_timeout_ms=60_000)
     with (
         ScriptedBroker(begins) as broker,
         RunningProxy(broker.address, limits=limits) as proxy,
@@ -267,7 +267,7 @@ def test_a_large_answer_gives_its_client_no_more_time_for_a_request():
 
 def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
     # While the gate does not read the client, the time of its request stands still.
-    limits = RuntimeLimits(frame_s=0.3, idle_s=60.0, handshake_s=1.0)
+    limits = limits_with(frame_timeout_ms=300, idle_timeout_ms=60_000, handshake_timeout_ms=1_000)
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=limits) as proxy,
@@ -287,7 +287,7 @@ def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
 
 
 def test_one_address_has_its_share_of_connections():
-    limits = RuntimeLimits(max_address_connections=3)
+    limits = limits_with(max_connections_per_address=3)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
         with contextlib.ExitStack() as open_:
             socks = [open_.enter_context(connected(proxy)) for _ in range(4)]
