@@ -8,18 +8,14 @@ settings at once, open sessions within the next turns of the loop. A request tha
 is validated to its end by the gate that it was taken with.
 
 ``changes`` lists the differences between two settings, and ``restart_faults`` those that a running
-gate cannot take. Each key has an effect, its own or that of the nearest key around it:
-
-    AT_ONCE   the next request, also of clients that are connected
-    NEW       the next connection
-    RESTART   another process: ports and folders belong to the running one
+gate cannot take. Each key has an effect, its own or that of the
+nearest key around it (``config.Effect``).
 """
 
 from __future__ import annotations
 
-import enum
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -28,18 +24,17 @@ from pydantic import BaseModel
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.life.configured_parts import ConfiguredParts, named
 from batchval.proxy.produce.produce_validator import ProduceValidator
-from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.config import Effect, Settings
 from batchval.proxy.settings.loading import ConfigError, keys_of
 from batchval.proxy.settings.setting_types import Address, Secret
 from batchval.proxy.watch import audit_log
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of, path_of
+from batchval.yaml_settings.wording import field_name, model_at
 
 if TYPE_CHECKING:
     from batchval.proxy.life.gate import Gate
 
 __all__ = [
-    "EFFECTS",
-    "Effect",
     "NotPrepared",
     "Prepared",
     "Step",
@@ -50,62 +45,19 @@ __all__ = [
 ]
 
 
-class Effect(enum.Enum):
-    """The time at which a change of a setting takes effect."""
-
-    AT_ONCE = "at once"
-    NEW = "new connections"
-    RESTART = "restart"
-
-
-#: By key, without positions in lists. A key at the top that is missing needs a restart.
-EFFECTS: Final[Mapping[str, Effect]] = {
-    "mode": Effect.AT_ONCE,
-    "observe": Effect.AT_ONCE,
-    "deny": Effect.AT_ONCE,
-    "listeners": Effect.RESTART,
-    "listeners.advertised_host": Effect.AT_ONCE,
-    "listeners.advertised_port": Effect.AT_ONCE,
-    "listeners.advertised_first_port": Effect.AT_ONCE,
-    "listeners.max_connections": Effect.NEW,
-    "listeners.trusted": Effect.AT_ONCE,
-    "listeners.inter_broker": Effect.AT_ONCE,
-    "listeners.tls": Effect.NEW,
-    "upstream": Effect.NEW,
-    "upstream.admin": Effect.AT_ONCE,
-    "validation": Effect.AT_ONCE,
-    "topics": Effect.AT_ONCE,
-    "schema_registries": Effect.AT_ONCE,
-    "custom_rules": Effect.AT_ONCE,
-    "claims_in": Effect.AT_ONCE,
-    "claims_out": Effect.AT_ONCE,
-    "bridge": Effect.NEW,
-    "bridge_isolation_level": Effect.AT_ONCE,
-    "limits": Effect.AT_ONCE,
-    "limits.max_connection_age_ms": Effect.NEW,
-    "metrics.address": Effect.RESTART,
-    "metrics.otlp": Effect.RESTART,
-    "metrics.remote": Effect.AT_ONCE,
-    "metrics.allowed_hosts": Effect.AT_ONCE,
-    "metrics.topics": Effect.AT_ONCE,
-    "metrics.nodes": Effect.AT_ONCE,
-    "log": Effect.AT_ONCE,
-    "log.audit_file": Effect.RESTART,
-    "reload": Effect.AT_ONCE,
-    "quarantine": Effect.RESTART,
-    "state_directory": Effect.RESTART,
-    "control": Effect.RESTART,
-    "workers": Effect.RESTART,
-}
-
 _HOW: Final = "needs a restart (or a hand-over: --take-over)"
 
 
 def effect_of(loc: Loc) -> Effect:
     """Return when a change of this key is felt."""
     keys = [part for part in loc if isinstance(part, str)]
-    found = (EFFECTS.get(".".join(keys[:i])) for i in range(len(keys), 0, -1))
-    return next((one for one in found if one is not None), Effect.RESTART)
+    found = Effect.RESTART
+    for i, key in enumerate(keys):
+        model = model_at(Settings, [*keys[:i]])
+        field = model.model_fields.get(field_name(model, key))
+        metadata = () if field is None else field.metadata
+        found = next((one for one in metadata if isinstance(one, Effect)), found)
+    return found
 
 
 def restart_faults(running: Settings, wanted: Settings) -> Iterator[Fault]:

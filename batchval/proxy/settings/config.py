@@ -14,6 +14,7 @@ clients.
 from __future__ import annotations
 
 import difflib
+import enum
 import math
 import os
 import re
@@ -76,6 +77,7 @@ __all__ = [
     "ClaimsOut",
     "DenyRule",
     "DenySettings",
+    "Effect",
     "Limits",
     "Listener",
     "ListenerTls",
@@ -281,7 +283,22 @@ _INT_MAX = 2**31 - 1
 
 ClaimsOut = Literal["none", "tag", "payload"]
 
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
 Positive = Annotated[int, Field(gt=0)]
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Effect(enum.Enum):
+    """The time at which a change of a setting takes effect, declared with its key.
+
+    A key without one has that of the key around it; at the top, RESTART.
+    """
+
+    AT_ONCE = "at once"  # the next request, also of clients that are connected
+    NEW = "new connections"
+    RESTART = "restart"  # another process: ports and folders belong to the running one
 
 
 class _Model(BaseModel):
@@ -347,16 +364,16 @@ class Listener(_Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
     address: AddressField
-    advertised_host: AdvertisedHostField | None = None
-    advertised_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    advertised_first_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    advertised_host: Annotated[AdvertisedHostField | None, Effect.AT_ONCE] = None
+    advertised_port: Annotated[Port | None, Effect.AT_ONCE] = None
+    advertised_first_port: Annotated[Port | None, Effect.AT_ONCE] = None
     sni: Sni | None = None
     first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
-    max_connections: Positive | None = None
-    trusted: bool = False
-    inter_broker: Literal["deny", "allow"] = "deny"
-    tls: ListenerTls | None = None
+    max_connections: Annotated[Positive | None, Effect.NEW] = None
+    trusted: Annotated[bool, Effect.AT_ONCE] = False
+    inter_broker: Annotated[Literal["deny", "allow"], Effect.AT_ONCE] = "deny"
+    tls: Annotated[ListenerTls | None, Effect.NEW] = None
 
     @property
     def gives_senders(self) -> bool:
@@ -398,7 +415,7 @@ class Upstream(_Model):
 
     bootstrap: BrokersField
     tls: UpstreamTls | None = None
-    admin: Admin | None = None
+    admin: Annotated[Admin | None, Effect.AT_ONCE] = None
     allow_plaintext: bool = False
     connect_timeout_ms: Positive = 10_000
 
@@ -562,7 +579,7 @@ class Limits(_Model):
     frame_timeout_ms: Positive = 30_000
     idle_timeout_ms: Positive = 600_000
     peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
-    max_connection_age_ms: Annotated[int, Field(ge=1_000)] | None = None
+    max_connection_age_ms: Annotated[Annotated[int, Field(ge=1_000)] | None, Effect.NEW] = None
     stop_delay_ms: Annotated[int, Field(ge=0)] = 0
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
@@ -590,12 +607,12 @@ class Metrics(_Model):
     ``otlp``: a collector that gets the same by OpenTelemetry's protocol; None: none does.
     """
 
-    address: AddressField | None = Address("127.0.0.1", 9464)
-    remote: bool = False
-    allowed_hosts: Annotated[list[AllowedHostField], Field(max_length=1_000)] = []
-    topics: Annotated[int, Field(ge=0, le=10_000)] = 100
-    nodes: Annotated[int, Field(ge=0, le=1_000)] = 50
-    otlp: Otlp | None = None
+    address: Annotated[AddressField | None, Effect.RESTART] = Address("127.0.0.1", 9464)
+    remote: Annotated[bool, Effect.AT_ONCE] = False
+    allowed_hosts: Annotated[list[AllowedHostField], Field(max_length=1_000), Effect.AT_ONCE] = []
+    topics: Annotated[int, Field(ge=0, le=10_000), Effect.AT_ONCE] = 100
+    nodes: Annotated[int, Field(ge=0, le=1_000), Effect.AT_ONCE] = 50
+    otlp: Annotated[Otlp | None, Effect.RESTART] = None
 
 
 class Log(_Model):
@@ -612,7 +629,7 @@ class Log(_Model):
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
     connections_per_second: Positive = 100
-    audit_file: PathField | None = None
+    audit_file: Annotated[PathField | None, Effect.RESTART] = None
     audit_max_bytes: Annotated[int, Field(ge=1 << 20)] | None = 104_857_600
     audit_max_files: Annotated[int, Field(ge=2, le=1_000)] = 10
 
@@ -642,27 +659,27 @@ class Settings(_Model):
     ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
-    mode: Literal["enforce", "observe"] = "observe"
-    observe: list[ObserveRule] = []
-    listeners: Annotated[list[Listener], Field(min_length=1)]
-    upstream: Upstream
-    validation: Validation = Validation()
-    topics: Topics = Topics()
-    schema_registries: list[SchemaRegistry] = []
-    custom_rules: CustomRules = CustomRules()
-    claims_in: ClaimsField = ClaimsPolicy()
-    claims_out: ClaimsOut = "none"
-    bridge: BridgeField = ()
-    bridge_isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    deny: list[DenySettings] = []
-    quarantine: QuarantineField | None = None
-    limits: Limits = Limits()
+    mode: Annotated[Literal["enforce", "observe"], Effect.AT_ONCE] = "observe"
+    observe: Annotated[list[ObserveRule], Effect.AT_ONCE] = []
+    listeners: Annotated[list[Listener], Field(min_length=1), Effect.RESTART]
+    upstream: Annotated[Upstream, Effect.NEW]
+    validation: Annotated[Validation, Effect.AT_ONCE] = Validation()
+    topics: Annotated[Topics, Effect.AT_ONCE] = Topics()
+    schema_registries: Annotated[list[SchemaRegistry], Effect.AT_ONCE] = []
+    custom_rules: Annotated[CustomRules, Effect.AT_ONCE] = CustomRules()
+    claims_in: Annotated[ClaimsField, Effect.AT_ONCE] = ClaimsPolicy()
+    claims_out: Annotated[ClaimsOut, Effect.AT_ONCE] = "none"
+    bridge: Annotated[BridgeField, Effect.NEW] = ()
+    bridge_isolation_level: Annotated[IsolationLevel, Effect.AT_ONCE] = "read_uncommitted"
+    deny: Annotated[list[DenySettings], Effect.AT_ONCE] = []
+    quarantine: Annotated[QuarantineField | None, Effect.RESTART] = None
+    limits: Annotated[Limits, Effect.AT_ONCE] = Limits()
     metrics: Metrics = Metrics()
-    log: Log = Log()
-    reload: Reload = Reload()
-    state_directory: PathField | None = None
-    control: PathField | None = None
-    workers: WorkersField = 1
+    log: Annotated[Log, Effect.AT_ONCE] = Log()
+    reload: Annotated[Reload, Effect.AT_ONCE] = Reload()
+    state_directory: Annotated[PathField | None, Effect.RESTART] = None
+    control: Annotated[PathField | None, Effect.RESTART] = None
+    workers: Annotated[WorkersField, Effect.RESTART] = 1
 
     @property
     def state_folder(self) -> Path | None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from batchval.proxy.life.reload import (
-    EFFECTS,
-    Effect,
-    changes,
-    effect_of,
-    restart_faults,
-)
-from batchval.proxy.settings.config import Settings
+from batchval.proxy.life.reload import changes, effect_of, restart_faults
+from batchval.proxy.settings.config import Effect, Settings
 from batchval.proxy.settings.loading import keys_of, settings_from
 from batchval.yaml_settings.faults import path_of
+from batchval.yaml_settings.wording import model_at
 
-PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "gate-changes.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "proxy" / "settings.md").read_text("utf-8")
 EDGE = {"name": "edge", "address": "127.0.0.1:9092"}
 INNER = {"name": "inner", "address": "127.0.0.1:19092"}
 
@@ -30,14 +27,24 @@ def made(**values: Any) -> Settings:
     )
 
 
+def declared(model: type[BaseModel] = Settings, path: str = "") -> Iterator[tuple[str, Effect]]:
+    """Yield the keys that declare an effect, with it."""
+    for name, key in keys_of(model).items():
+        for effect in model.model_fields[name].metadata:
+            if isinstance(effect, Effect):
+                yield f"{path}{key}", effect
+        if (inner := model_at(model, [name])) is not model:
+            yield from declared(inner, f"{path}{key}.")
+
+
 def test_each_key_has_an_effect() -> None:
     # A key that is new has to say when a change of it is felt.
-    named = {key.partition(".")[0] for key in EFFECTS}
+    named = {key.partition(".")[0] for key, _ in declared()}
     assert named == set(keys_of(Settings).values())
 
 
 def test_the_page_has_each_key_under_its_effect() -> None:
-    section = PAGE.partition("## Changing settings")[2].partition("\n## ")[0]
+    section = PAGE.partition("## When a change takes effect")[2].partition("\n## ")[0]
     rows = dict(
         re.findall(r"^\| (at once|new connections|restart) \| (.*?) \|$", section, re.MULTILINE)
     )
@@ -46,7 +53,7 @@ def test_the_page_has_each_key_under_its_effect() -> None:
         for effect, keys in rows.items()
         for key in re.findall(r"`([a-z_.\[\]]+)`", keys)
     }
-    assert found == {key: effect.value for key, effect in EFFECTS.items()}
+    assert found == {key: effect.value for key, effect in declared()}
 
 
 RESTART: dict[str, dict[str, Any]] = {
