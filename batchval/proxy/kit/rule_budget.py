@@ -57,11 +57,11 @@ class RuleBudget:
     ``pass_suspended``  whether batches pass while the rule is suspended for all
     """
 
-    budget_s: float = 0.005
-    overruns: int = 10
-    suspend_s: float = 60.0
-    pass_suspended: bool = False
-    pass_errors: bool = False
+    budget_s: float
+    overruns: int
+    suspend_s: float
+    pass_suspended: bool
+    pass_errors: bool
 
 
 class RuleAnswer(NamedTuple):

@@ -64,7 +64,6 @@ class Pages:
     def watch(self) -> None:
         """Show in the metrics what the parts of the gate count."""
         gate = self.gate
-        gate.shared.traffic.nodes = gate.settings.metrics.nodes
         gate.metrics.add(partial(of_clients, gate.clients))
         gate.metrics.add(self._families)
         parts = (gate.shared.traffic, gate.connection_log, gate.quarantine, gate.audit_file)

@@ -144,7 +144,7 @@ class Shared:
             ConnectionLog() if connection_log is None else connection_log,
             ListeningSockets() if ports is None else ports,
             AgeLimit(counters),
-            TrafficTable(),
+            TrafficTable(options.settings.metrics.nodes),
             senders,
         )
 

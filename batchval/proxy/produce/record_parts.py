@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
 from batchval.named_files import opened
-from batchval.proxy.kit.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.kit.rule_budget import BudgetedRule
 from batchval.proxy.settings.config import Settings, TopicRule
 from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.settings.loading import ConfigError
@@ -39,13 +39,7 @@ class RecordParts:
         self._contexts: dict[str, ssl.SSLContext] = {}
         self.registries = {one.name: self._registry(one) for one in settings.schema_registries}
         self._passes = {one.name: one.on_error == "pass" for one in settings.schema_registries}
-        self._budget = RuleBudget(
-            budget_s=settings.custom_rules.budget_ms / 1000,
-            overruns=settings.custom_rules.overruns,
-            suspend_s=settings.custom_rules.suspend_ms / 1000,
-            pass_suspended=settings.custom_rules.on_suspend == "pass",
-            pass_errors=settings.custom_rules.on_error == "pass",
-        )
+        self._budget = settings.custom_rules.budget
         names = dict.fromkeys(
             name for rule in settings.topics.policies for name in rule.custom_rules
         )

@@ -25,6 +25,7 @@ from batchval.proxy.kit.sockets import transferred
 from batchval.proxy.session.connections import ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.pending_requests import facts_of
+from batchval.proxy.settings.config import Log
 from batchval.proxy.settings.options import ANONYMOUS, Facts
 from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, short
 from batchval.proxy.watch.clients import SeenClient, pair_of
@@ -93,7 +94,7 @@ class ConnectionLog:
 
     def __init__(
         self,
-        per_second: int = 100,
+        per_second: int = Log().connections_per_second,
         clock: Callable[[], float] = time.monotonic,
         senders: SenderTable | None = None,
     ) -> None:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from batchval.errors import BatchvalError
+from batchval.proxy.kit.rule_budget import RuleBudget
 from batchval.proxy.settings.setting_types import PathField, SecretField, check_url
 from batchval.record_rules import RecordRules, SchemaIds
 from batchval.yaml_settings.wording import STRICT
@@ -148,3 +149,14 @@ class CustomRules(_Model):
     suspend_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 60_000
     on_suspend: Action = "refuse"
     on_error: Action = "refuse"
+
+    @property
+    def budget(self) -> RuleBudget:
+        """Return the budget of each rule."""
+        return RuleBudget(
+            budget_s=self.budget_ms / 1000,
+            overruns=self.overruns,
+            suspend_s=self.suspend_ms / 1000,
+            pass_suspended=self.on_suspend == "pass",
+            pass_errors=self.on_error == "pass",
+        )

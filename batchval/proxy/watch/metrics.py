@@ -32,6 +32,7 @@ from prometheus_client.utils import floatToGoString
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.proxy.kit.topics import is_topic_name
+from batchval.proxy.settings.config import Metrics
 from batchval.proxy.settings.options import Refusal
 from batchval.proxy.watch.clients import ClientTable, api_name
 from batchval.proxy.watch.observed_batches import OTHER
@@ -140,7 +141,7 @@ class GateMetrics:
         *,
         mode: str,
         version: str,
-        topics: int = 100,
+        topics: int = Metrics().topics,
         is_known: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.counters = counters

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from batchval.proxy.settings.config import Metrics
 from batchval.proxy.watch.clients import api_name, pair_of
 from batchval.proxy.watch.metrics import Family
 from batchval.proxy.watch.observed_batches import OTHER
@@ -22,8 +23,6 @@ __all__ = ["BOOTSTRAP", "TrafficTable"]
 
 #: The node of a port that clients bootstrap from.
 BOOTSTRAP: Final = "bootstrap"
-#: Brokers that have a label of their own, unless the settings say otherwise (``metrics.nodes``).
-NODES: Final = 50
 
 _REQUEST = "From taking a request to handing its answer to the client's connection, in seconds."
 _BROKER = "Of this, from sending the request to the broker to its answer."
@@ -48,7 +47,7 @@ class TrafficTable:
     ``nodes``  so many brokers have a label of their own; the others are ``(other)``
     """
 
-    def __init__(self, nodes: int = NODES) -> None:
+    def __init__(self, nodes: int = Metrics().nodes) -> None:
         self.nodes = nodes
         self._known: dict[int, str] = {}
         self._ports: dict[tuple[str, str], Traffic] = {}

@@ -13,9 +13,10 @@ import pytest
 from batchval import RecordRules, TopicPolicy
 from batchval.custom_rules import CustomRule
 from batchval.protocol.messages.produce import ProduceRequest
-from batchval.proxy.kit.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.kit.rule_budget import BudgetedRule
 from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.settings.options import TopicPolicies
+from batchval.proxy.settings.record_settings import CustomRules
 from batchval.record_rules import SchemaIds
 from batchval.schema_registry import RegistryClient, SubjectIds
 from tests.support.batches import GZIP, message, wrapper
@@ -99,7 +100,7 @@ def test_custom_rules(codec: int, magic: int) -> None:
         ],
     )
     policies = TopicPolicies(
-        rules={"ruled": TopicRules(custom_rules=(BudgetedRule(own, RuleBudget()),))}
+        rules={"ruled": TopicRules(custom_rules=(BudgetedRule(own, CustomRules().budget),))}
     )
     good, bad = (messages(value, b"x", codec=codec, magic=magic) for value in (b"good", b"bad"))
     assert answered(policies, good, bad) == ([0, INVALID_RECORD], 1)

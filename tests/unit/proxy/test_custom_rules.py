@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,11 @@ from batchval.core.batches.record_columns import record_columns
 from batchval.custom_rules import CustomRule
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.kit import rule_budget
-from batchval.proxy.kit.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.kit.rule_budget import BudgetedRule
 from batchval.proxy.produce.record_stage import RecordStage
 from batchval.proxy.settings.glob_policies import TopicRules
 from batchval.proxy.settings.options import TopicPolicies
+from batchval.proxy.settings.record_settings import CustomRules
 from tests.support.proxy import (
     BAD,
     COMPRESSED,
@@ -49,8 +51,12 @@ def no_secrets(columns: Any) -> Any:
     ]
 
 
+#: Without settings.
+BUDGET = CustomRules().budget
+
+
 def budgeted(function: Callable[[Any], Any], **budget: Any) -> BudgetedRule:
-    return BudgetedRule(CustomRule("own:rule", function), RuleBudget(**budget))
+    return BudgetedRule(CustomRule("own:rule", function), replace(BUDGET, **budget))
 
 
 def policies(*rules: BudgetedRule) -> TopicPolicies:
@@ -201,7 +207,7 @@ def test_errors_that_clients_choose_do_not_fill_the_log(caplog: pytest.LogCaptur
     def broken(columns: Any) -> None:
         raise KeyError(columns.value(0))
 
-    rule = BudgetedRule(CustomRule("own:rule", broken), RuleBudget(), clock=lambda: now[0])
+    rule = BudgetedRule(CustomRule("own:rule", broken), BUDGET, clock=lambda: now[0])
     for n in range(200):
         now[0] += 0.125
         assert rule.ask(record_columns(batch(b"%d" % n))).kind == "error"
@@ -315,7 +321,9 @@ def test_a_budget_is_for_bytes_and_for_records(count: int, size: int, units: int
 def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
     now = [0.0]
     rule = BudgetedRule(
-        CustomRule("own:rule", burn(0.002)), RuleBudget(0.0001, 2, 10.0), clock=lambda: now[0]
+        CustomRule("own:rule", burn(0.002)),
+        replace(BUDGET, budget_s=0.0001, overruns=2, suspend_s=10.0),
+        clock=lambda: now[0],
     )
     columns = record_columns(GOOD)
     for n in range(5):  # 11 s between two of them
@@ -361,7 +369,7 @@ def test_the_budget_of_a_reload_counts_from_then_on() -> None:
     columns = record_columns(GOOD)
     for _ in range(3):
         rule.ask(columns, "a")
-    rule.follow(RuleBudget(0.001, 1))
+    rule.follow(replace(BUDGET, budget_s=0.001, overruns=1))
     assert rule.ask(columns, "a").kind == "answered"
     assert rule.ask(columns, "a").kind == "suspended"
 

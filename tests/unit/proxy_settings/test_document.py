@@ -1,5 +1,5 @@
 """docs/reference/proxy/settings.md: its example has every key and is accepted; its defaults are
-those of the code.
+those of the code. So are those of the command line and of the chart.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 import yaml
+from click import Option
 from pydantic import BaseModel
 
+from batchval.cli.proxy import command
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.config import MAX_WORKERS, Listener, Settings
 from batchval.proxy.settings.loading import load, overridden, shown
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.settings.setting_types import Address
+from batchval.yaml_settings.wording import model_at
 from tools import site_metrics
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "proxy" / "settings.md").read_text(
-    "utf-8"
-)
-METRICS = (Path(__file__).parents[3] / "docs" / "reference" / "proxy" / "metrics.md").read_text(
-    "utf-8"
-)
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/reference/proxy/settings.md").read_text("utf-8")
+METRICS = (ROOT / "docs/reference/proxy/metrics.md").read_text("utf-8")
+COMMAND = (ROOT / "docs/reference/cli/proxy.md").read_text("utf-8")
+HELPERS = (ROOT / "deploy/helm/batchval-gate/templates/_helpers.tpl").read_text("utf-8")
 EXAMPLE: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 
 
@@ -133,6 +136,45 @@ def test_the_page_has_every_default() -> None:
         word = re.escape(default)
         pattern = rf'default: "?{word}"?(?![\w.])|(?<!\w){word} \(default\)'
         assert re.search(pattern, shown_at[key]), (key, default, shown_at[key])
+
+
+def spoken(key: str) -> tuple[str, ...]:
+    """Return how a text may state the default of a key, and the bounds of ``workers``."""
+    section, _, name = key.rpartition(".")
+    field = model_at(Settings, [section] if section else []).model_fields[name]
+    if key == "workers":
+        return (f"{field.default} (default) to {MAX_WORKERS}",)
+    return tuple(
+        text.format(field.default) for text in ("{} (default", "efault: {}.", "default {}")
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--mode", "mode"),
+        ("--claims-in", "claims_in"),
+        ("--claims-out", "claims_out"),
+        ("--log-format", "log.format"),
+        ("--workers", "workers"),
+        ("--metrics", "metrics.address"),
+    ],
+)
+def test_an_option_names_the_default_of_its_key(option: str, key: str) -> None:
+    (help_text,) = (
+        one.help or "" for one in command.params if isinstance(one, Option) and option in one.opts
+    )
+    assert any(text in help_text for text in spoken(key))
+    (row,) = re.findall(
+        rf"^\| `{option} .*$", COMMAND.replace("`, `--", "` |\n| `--"), re.MULTILINE
+    )
+    if "default" in row:
+        assert any(text in row for text in spoken(key))
+
+
+def test_the_chart_has_the_default_of_broker_ports() -> None:
+    (default,) = re.findall(r'default (\d+) \(get \$listener "broker_ports"\)', HELPERS)
+    assert int(default) == Listener.model_fields["broker_ports"].default
 
 
 def test_the_page_names_only_metrics_with_their_labels(tmp_path: Path) -> None:
