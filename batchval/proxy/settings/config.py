@@ -47,6 +47,7 @@ from batchval.proxy.settings.record_settings import (
     SchemaRegistry,
 )
 from batchval.proxy.settings.setting_types import (
+    MAX_PORT,
     MAX_WORKERS,
     Address,
     AddressField,
@@ -287,7 +288,7 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 Positive = Annotated[int, Field(gt=0)]
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 
 
 class Effect(enum.Enum):
@@ -368,8 +369,8 @@ class Listener(_Model):
     advertised_port: Annotated[Port | None, Effect.AT_ONCE] = None
     advertised_first_port: Annotated[Port | None, Effect.AT_ONCE] = None
     sni: Sni | None = None
-    first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
+    first_broker_port: Annotated[int, Field(ge=0, le=MAX_PORT)] | None = None
+    broker_ports: Annotated[int, Field(ge=1, le=MAX_PORT)] = 100
     max_connections: Annotated[Positive | None, Effect.NEW] = None
     trusted: Annotated[bool, Effect.AT_ONCE] = False
     inter_broker: Annotated[Literal["deny", "allow"], Effect.AT_ONCE] = "deny"

@@ -12,10 +12,12 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
+
 from batchval.errors import BatchvalError
 from batchval.proxy.kit.globs import name_for
 from batchval.proxy.kit.sockets import addresses_of, is_local, listens, wildcard
-from batchval.proxy.settings.config import Admin, Limits, Listener, Metrics, Settings, Sni
+from batchval.proxy.settings.config import Limits, Listener, Metrics, Settings, Sni
 from batchval.proxy.settings.host_patterns import NODE, ServerNames
 from batchval.proxy.settings.record_settings import (
     MAX_SUBJECT_BYTES,
@@ -24,7 +26,7 @@ from batchval.proxy.settings.record_settings import (
     RecordRulesRule,
     SchemaIdRule,
 )
-from batchval.proxy.settings.setting_types import STAND_IN, Address
+from batchval.proxy.settings.setting_types import MAX_PORT, STAND_IN, Address
 from batchval.proxy.settings.worker_limits import workers_of
 from batchval.record_rules import RecordRules
 from batchval.rules import EXTRAS
@@ -39,6 +41,11 @@ __all__ = [
     "record_faults",
     "share_faults",
 ]
+
+
+def _is_set(model: BaseModel, key: str) -> bool:
+    """Return whether a key has another value than its default."""
+    return bool(getattr(model, key) != type(model).model_fields[key].default)
 
 
 class _Ports(NamedTuple):
@@ -61,8 +68,8 @@ def port_faults(settings: Settings) -> Iterator[Fault]:
     """Find ports that collide or do not exist, and upstream addresses that are the gate's own."""
     own = list(_own(settings))
     for ports in own:
-        if ports.ports[-1] > _LAST_PORT:
-            text = f"the {ports.text} of {ports.part} end above {_LAST_PORT}: choose lower ones, or fewer broker_ports"
+        if ports.ports[-1] > MAX_PORT:
+            text = f"the {ports.text} of {ports.part} end above {MAX_PORT}: choose lower ones, or fewer broker_ports"
             yield Fault(ports.loc, text, ports.reads)
     reported: set[str | int] = set()
     for i, ports in enumerate(own):
@@ -288,15 +295,10 @@ def _custom_rules(settings: Settings) -> Iterator[Fault]:
                 at: Loc = ("topics", "policies", i, "custom_rules", j)
                 yield Fault(at, f"{name!r} is listed twice")
     if not any(rules):
-        for key, field in CustomRules.model_fields.items():
-            if getattr(settings.custom_rules, key) != field.default:
+        for key in CustomRules.model_fields:
+            if _is_set(settings.custom_rules, key):
                 loc: Loc = ("custom_rules", key)
                 yield Fault.of(loc, "has no effect: no topic has custom rules", ("topics",))
-
-
-_LAST_PORT: Final = 65535
-
-_BROKER_PORTS: Final = Listener.model_fields["broker_ports"].default
 
 
 def address_faults(at: Loc, listener: Listener) -> Iterator[Fault]:
@@ -332,7 +334,7 @@ def _sni(at: Loc, listener: Listener, sni: Sni) -> Iterator[Fault]:
     for key, why in others.items():
         if getattr(listener, key) is not None:
             yield Fault.of((*at, key), f"has no effect: {why}", loc)
-    if listener.broker_ports != _BROKER_PORTS:
+    if _is_set(listener, "broker_ports"):
         ports: Loc = (*at, "broker_ports")
         yield Fault.of(ports, f"has no effect: {others['first_broker_port']}", loc)
 
@@ -347,9 +349,9 @@ def _mapped(at: Loc, listener: Listener) -> Iterator[Fault]:
             )
             yield Fault.of((*at, name), text, *ports)
     first = listener.advertised_first_port
-    if first is not None and (last := first + listener.broker_ports - 1) > _LAST_PORT:
+    if first is not None and (last := first + listener.broker_ports - 1) > MAX_PORT:
         loc = (*at, "advertised_first_port")
-        text = f"the advertised ports {first} to {last} end above {_LAST_PORT}: choose a lower one, or fewer"
+        text = f"the advertised ports {first} to {last} end above {MAX_PORT}: choose a lower one, or fewer"
         yield Fault.of(loc, f"{text} broker_ports", ports[1])
 
 
@@ -390,8 +392,8 @@ def _listener(settings: Settings, i: int, listener: Listener) -> Iterator[Fault]
         text = f"{listener.max_connections} has no effect: limits.max_connections is {total}"
         yield Fault.of((*at, "max_connections"), text, ("limits", "max_connections"))
     yield from address_faults(at, listener)
-    is_default = listener.broker_ports == Listener.model_fields["broker_ports"].default
-    if not is_default and not listener.broker_range and listener.sni is None:
+    are_set = _is_set(listener, "broker_ports")
+    if are_set and not listener.broker_range and listener.sni is None:
         text = (
             "has no effect: brokers get any free ports (first_broker_port 0, or port 0 in address)"
         )
@@ -505,10 +507,7 @@ def _admin(settings: Settings) -> Iterator[Fault]:
             mechanism,
             *((*at, key) for key in keys),
         )
-    if (
-        admin.refresh_ms != Admin.model_fields["refresh_ms"].default
-        and not settings.reads_topic_configs
-    ):
+    if _is_set(admin, "refresh_ms") and not settings.reads_topic_configs:
         yield Fault.of((*at, "refresh_ms"), "has no effect: topics.from_cluster is false", cluster)
 
 
@@ -548,8 +547,7 @@ def _claims(settings: Settings) -> Iterator[Fault]:
 
 
 def _bridge(settings: Settings) -> Iterator[Fault]:
-    default = Settings.model_fields["bridge_isolation_level"].default
-    if settings.bridge_isolation_level != default and "consumers" not in settings.bridge:
+    if _is_set(settings, "bridge_isolation_level") and "consumers" not in settings.bridge:
         text = "has no effect: bridge has no consumers"
         yield Fault.of(("bridge_isolation_level",), text, ("bridge",))
 
@@ -627,7 +625,7 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         ),
     ):
         value = getattr(limits, key)
-        if value is not None and value > bound and value != Limits.model_fields[key].default:
+        if value is not None and value > bound and _is_set(limits, key):
             other = next((word for word in why.split() if word.startswith("max_")), "")
             yield Fault.of(
                 ("limits", key), f"{value} has no effect: {why.format(bound)}", ("limits", other)
@@ -660,7 +658,7 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
         for key in ("remote", "allowed_hosts", "topics", "nodes"):
             if metrics.otlp is not None and key in ("topics", "nodes"):
                 continue
-            if getattr(metrics, key) != Metrics.model_fields[key].default:
+            if _is_set(metrics, key):
                 yield Fault.of(("metrics", key), "has no effect: metrics.address is null", address)
     elif metrics.address.is_loopback and metrics.remote:
         text = f"has no effect: {metrics.address} can be reached from this machine alone"
@@ -680,14 +678,14 @@ def _log(settings: Settings) -> Iterator[Fault]:
         ("refusals_per_second", "refused batches"),
         ("connections_per_second", "ended connections"),
     ):
-        if getattr(log, key) != type(log).model_fields[key].default and log.level == "error":
+        if _is_set(log, key) and log.level == "error":
             yield Fault.of(
                 ("log", key),
                 f"has no effect: level error leaves out the lines about {what}",
                 ("log", "level"),
             )
     for key in ("audit_max_bytes", "audit_max_files"):
-        if getattr(log, key) == type(log).model_fields[key].default:
+        if not _is_set(log, key):
             continue
         if log.audit_file is None:
             text = "has no effect: log.audit_file is not set"

@@ -35,6 +35,7 @@ from batchval.schema_registry.registry_client import split_url
 __all__ = [
     "BRIDGES",
     "HIDDEN",
+    "MAX_PORT",
     "MAX_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
@@ -140,6 +141,8 @@ class Secret:
         return f"Secret({self.shown()!r})"
 
 
+MAX_PORT: Final = 65535
+
 #: Processes that ``workers`` may ask for.
 MAX_WORKERS: Final = 64
 
@@ -162,8 +165,8 @@ class Address(NamedTuple):
             raise ValueError("an IPv6 address is written in brackets, such as [::1]:9092")
         if not colon or not port.isascii() or not port.isdigit() or not _HOST.fullmatch(host):
             raise ValueError("must be HOST:PORT")
-        if int(port) > 65535:
-            raise ValueError(f"port {port} is out of range: expected 0 to 65535")
+        if int(port) > MAX_PORT:
+            raise ValueError(f"port {port} is out of range: expected 0 to {MAX_PORT}")
         return cls(host, int(port))
 
     @property
