@@ -224,7 +224,7 @@ class Prepared:
         gate.denials.bound(settings.log.refusals_per_second)
         gate.connection_log.bound(settings.log.connections_per_second)
         if gate.audit_file is not None:
-            gate.audit_file.bound(settings.log.audit_max_bytes, settings.log.audit_max_files)
+            gate.audit_file.follow(settings.log)
         gate.metrics.name_mode(settings.mode)
         gate.metrics.topics.most = settings.metrics.topics
         gate.shared.traffic.nodes = settings.metrics.nodes
@@ -232,8 +232,7 @@ class Prepared:
         if gate.otlp is not None and self.exporter is not None:
             gate.otlp.use(self.exporter)
         self._apply_ledger()
-        limits = next(iter(self.options.values())).limits
-        gate.shared.budget.use(limits, self.max_connections)
+        gate.shared.budget.use(settings.limits, self.max_connections)
         gate.shared.validation.use(settings.limits.threads)
         gate.start_validation()
         if settings.upstream != before.settings.upstream:

@@ -175,8 +175,9 @@ class AuditFile:
         self._reopening = True
         self._wake.set()
 
-    def bound(self, max_bytes: int | None, max_files: int) -> None:
-        """Keep so many bytes in a file (None: any), and so many files, from now on."""
+    def follow(self, settings: Log) -> None:
+        """Keep the bytes and the files of these settings from now on."""
+        max_bytes, max_files = settings.audit_max_bytes, settings.audit_max_files
         self._has_fewer |= max_files < self._max_files
         self._max_bytes, self._max_files = max_bytes, max_files
         self._most_files = max(self._most_files, max_files)

@@ -25,6 +25,13 @@ from tests.support.proxy import eventually
 from tests.unit.proxy_settings.refused import Refused
 
 SIZE = 32_000
+
+
+def bounds(max_bytes: int, max_files: int) -> Log:
+    """Return settings with these bounds, which are lower than a file's."""
+    return Log().model_copy(update={"audit_max_bytes": max_bytes, "audit_max_files": max_files})
+
+
 #: A writer of its own process: path, partition, rows.
 WRITER = f"""
 import sys
@@ -294,7 +301,7 @@ def test_half_a_row_stays_in_its_file(
     monkeypatch.setattr(audit_file.os, "ftruncate", unable)
     audit(Refused(partition=5))
     eventually(lambda: audit.failures)
-    audit.bound(path.stat().st_size, 3)
+    audit.follow(bounds(path.stat().st_size, 3))
     is_full.clear()
     eventually(lambda: audit.rows == 6)
     write(audit, 1, 6)
@@ -306,10 +313,10 @@ def test_other_bounds_take_effect_at_once(started: Callable[..., AuditFile], pat
     audit = started(path, None)
     write(audit, 1_000)
     assert files(path) == [path]
-    audit.bound(SIZE, 100)
+    audit.follow(bounds(SIZE, 100))
     write(audit, 1_000, 1_000)
     assert len(files(path)) > 5
-    audit.bound(SIZE, 3)
+    audit.follow(bounds(SIZE, 3))
     eventually(lambda: len(files(path)) == 3)
     assert audit.deleted_bytes
     assert rows(path)[-1]["partition"] == 1_999
