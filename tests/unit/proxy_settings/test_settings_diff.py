@@ -16,7 +16,9 @@ from batchval.proxy.settings.loading import keys_of, settings_from
 from batchval.yaml_settings.faults import path_of
 from batchval.yaml_settings.wording import model_at
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "proxy" / "settings.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "proxy" / "settings.md").read_text(
+    "utf-8"
+)
 EDGE = {"name": "edge", "address": "127.0.0.1:9092"}
 INNER = {"name": "inner", "address": "127.0.0.1:19092"}
 
