@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -26,7 +25,6 @@ from tests.support.ports import free_ports
 LOOPBACK = "127.0.0.1"
 BROKERS = 3  # node ids that are provided for
 ROOT = Path(__file__).resolve().parents[2]
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class GateProcess:
@@ -126,12 +124,6 @@ class GateProcess:
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) << 10
-
-    def cpu_seconds(self) -> float:
-        """Return its user and system time so far."""
-        assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def set_congestion(name: str) -> None:

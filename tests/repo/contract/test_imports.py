@@ -82,10 +82,6 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
-def package_of(path: Path, package: Path) -> str:
-    return path.relative_to(package).with_suffix("").parts[0]
-
-
 def upward(package: Path) -> Iterator[str]:
     """Yield each import that does not go down to a lower layer, or to a lower folder in a package
     whose folders have an order, and each cimport of the gate that core/gate.pxd does not list.

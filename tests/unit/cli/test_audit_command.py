@@ -22,7 +22,6 @@ from tests.support.batches import ZSTD, batch, of_wrong_length, record, records
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[3]
-SEGMENTS = ROOT / "fixtures" / "segments"
 NAME = "00000000000000000000.log"
 GOOD = batch(records(3), partition_leader_epoch=1)
 LOCAL = ("audit", "--engine", "local", "--processes", 1)

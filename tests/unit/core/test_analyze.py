@@ -518,7 +518,6 @@ def test_a_follower_that_takes_nothing() -> None:
 
 # ---- extras --------------------------------------------------------------------------------------
 
-WIDE = wrapper([message(1, key=b"k")], GZIP)
 #: a batch that Kafka accepts and one extra does not: every one through each way by which batches
 #: come
 EXTRAS = {

@@ -232,7 +232,6 @@ def block(data: bytes, kind: int = 0, last: bool = True, size: int | None = None
 
 
 SKIPPABLE = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"
-RUN = record(0, value=b"")[:-1]
 ZSTD_FRAMES = {
     "one frame": (zstd(R), None, None),
     "with content size": (zstd(R, write_content_size=True), None, None),

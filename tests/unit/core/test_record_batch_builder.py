@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -236,7 +235,6 @@ def test_a_header_that_builds_the_batch_meanwhile() -> None:
     assert decoded(builder.build()) == [(None, b"first", NOW, [])]
 
 
-Wrong = Callable[[], Any]
 BUILDER: Any = RecordBatchBuilder  # Any: what a type checker would find is passed on purpose
 
 

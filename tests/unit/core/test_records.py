@@ -254,9 +254,6 @@ def test_many_records(codec: str) -> None:
     assert (result.ok, result.records_count) == (True, 70_000)
 
 
-KEYS = {"key": b"k", "empty": b"", "null": None}
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_record_errors(codec: str) -> None:
     """Of each record the first error only: its key is asked before its timestamp."""

@@ -37,8 +37,6 @@ from tests.support.batches import (
 
 BLOCK = 1024
 BLOCKS = 40
-#: places of the bad record, in bytes of the decompressed stream
-BAD_AT = (30, 2000, 16_300, 20_000)
 #: the first block that is damaged
 DAMAGED = (0, 1, 2, 3, 15, 16, 17, 19, 20, 31, 32, 33, 36, 39)
 LETTERS = {87: "i", -1: "f"}

@@ -42,7 +42,6 @@ from tests.support.batches import (
 STRICT = LogValidator()
 KAFKA = LogValidator(mode="kafka")
 PLAIN = batch(records(3))
-LOG_TIME = TopicPolicy(message_timestamp_type="LogAppendTime")
 TOPICS = {"none": "uncompressed"} | {name: name for name in CODECS if name != "none"}
 
 

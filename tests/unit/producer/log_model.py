@@ -126,10 +126,6 @@ class PartitionLog:
             for at, number in enumerate(one.ids):
                 self.durable_ids.setdefault(number, set()).add(one.offset + at)
 
-    def holds(self, entry: Entry) -> bool:
-        """Return whether the entry is still in the log."""
-        return any(one is entry for one in self.entries[-200:])
-
     # --- other leaders
 
     def elect(self, node: int) -> None:
