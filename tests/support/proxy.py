@@ -328,3 +328,16 @@ def connected(proxy: RunningProxy, timeout: float = 10.0) -> Iterator[socket.soc
     """Connect to the proxy's client listener without TLS."""
     with socket.create_connection(proxy.address, timeout) as sock:
         yield sock
+
+
+@contextlib.contextmanager
+def connected_gate(
+    answer: Callable[[bytes], bytes | None] | None = None, **options: Any
+) -> Iterator[tuple[ScriptedBroker, RunningProxy, socket.socket]]:
+    """Yield a broker, the gate in front of it, and a client's connection to the gate."""
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
+        yield broker, proxy, sock

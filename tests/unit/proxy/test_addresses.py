@@ -32,6 +32,7 @@ from tests.support.proxy import (
     batch,
     codes,
     connected,
+    connected_gate,
     damaged,
     eventually,
     other_frame,
@@ -188,11 +189,7 @@ def test_an_address_is_replaced_wherever_it_stands(key, version):
         request = produce_frame(8, ("t", 0, batch()), version=version)
     else:
         request = other_frame(8, key=key, version=version, body=b"\0" * 12)
-    with (
-        ScriptedBroker(answer_of) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer_of) as (_, proxy, sock):
         sock.sendall(request)
         answer = read_frame(sock)
         assert struct.unpack(">i", answer[:4]) == (8,)
@@ -202,11 +199,7 @@ def test_an_address_is_replaced_wherever_it_stands(key, version):
 
 def test_an_address_is_replaced_in_a_merged_answer_too():
     request = produce_frame(8, ("t", 0, batch()), ("t", 1, damaged(batch())), version=12)
-    with (
-        ScriptedBroker(answer_of) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer_of) as (_, proxy, sock):
         sock.sendall(request)
         answer = read_frame(sock)
         assert codes(answer, 12) == {("t", 0): 6, ("t", 1): 2}
@@ -214,11 +207,7 @@ def test_an_address_is_replaced_in_a_merged_answer_too():
 
 
 def test_clients_get_the_configured_addresses():
-    with (
-        ScriptedBroker(answer_of) as broker,
-        RunningProxy(broker.address, advertised_host="gate.example") as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer_of, advertised_host="gate.example") as (_, proxy, sock):
         sock.sendall(b"".join(MetadataRequest(api_version=12, topics=[]).encode(1, "c")))
         assert addresses(read_frame(sock), 3, 12) == [
             (4, "gate.example", proxy.proxy.listening[4][1])
@@ -261,11 +250,7 @@ def test_a_broker_that_moves_is_followed():
 
 
 def test_a_version_of_api_versions_that_is_not_known_yet_is_answered_in_version_0():
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, _, sock):
         sock.sendall(other_frame(6, key=18, version=99, body=b"\0" * 9))
         response = ApiVersionsRequest(api_version=0).decode(memoryview(read_frame(sock)))
         assert response.error_code == 35
@@ -292,11 +277,7 @@ def test_versions_are_those_that_both_know(version):
         request = ApiVersionsRequest(
             api_version=version, client_software_name="test", client_software_version="1"
         )
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer) as (_, _, sock):
         sock.sendall(b"".join(request.encode(5, "test")))
         response = request.decode(memoryview(read_frame(sock)))
         offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -310,11 +291,7 @@ def test_an_error_of_api_versions_in_a_form_of_its_own_is_passed_on_by_its_code(
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", 10) + frame[4:8] + struct.pack(">h", 35) + b"\x01\0\x12\0"
 
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer) as (_, _, sock):
         sock.sendall(b"".join(ApiVersionsRequest(api_version=3).encode(5, "test")))
         response = ApiVersionsRequest(api_version=0).decode(memoryview(read_frame(sock)))
         assert response.error_code == 35

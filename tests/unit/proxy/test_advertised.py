@@ -21,10 +21,8 @@ from batchval.proxy.cluster.listeners import Advertised
 from batchval.proxy.settings.host_patterns import HostPattern, ServerNames
 from tests.support.ports import free_ports
 from tests.support.proxy import (
-    RunningProxy,
-    ScriptedBroker,
     batch,
-    connected,
+    connected_gate,
     other_frame,
     produce_frame,
     proxy_options,
@@ -71,12 +69,10 @@ def test_every_answer_that_can_name_a_broker(
 ) -> None:
     port = free_ports(6)
     assert len(LATEST) == 7
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(
-            broker.address, listen=("127.0.0.1", port), broker_ports=5, **options
-        ) as proxy,
-        connected(proxy) as sock,
+    with connected_gate(answer, listen=("127.0.0.1", port), broker_ports=5, **options) as (
+        _,
+        proxy,
+        sock,
     ):
         for key, version in LATEST.items():
             if key == 0:
@@ -97,15 +93,12 @@ def test_a_broker_above_the_range_is_at_its_own_port() -> None:
     ]
     response = MetadataResponse(brokers=listed)
     port = free_ports(3)
-    with (
-        ScriptedBroker(
-            lambda frame: b"".join(response.encode(struct.unpack(">i", frame[4:8])[0], 12))
-        ) as broker,
-        RunningProxy(
-            broker.address, listen=("127.0.0.1", port), broker_ports=2, advertised_first_port=30000
-        ) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(
+        lambda frame: b"".join(response.encode(struct.unpack(">i", frame[4:8])[0], 12)),
+        listen=("127.0.0.1", port),
+        broker_ports=2,
+        advertised_first_port=30000,
+    ) as (_, proxy, sock):
         sock.sendall(b"".join(MetadataRequest(api_version=12, topics=[]).encode(1, "c")))
         found = addresses(read_frame(sock), 3, 12)
         own = proxy.proxy.listening[2][1]
@@ -115,10 +108,10 @@ def test_a_broker_above_the_range_is_at_its_own_port() -> None:
 
 def test_other_options_are_in_the_next_answer() -> None:
     port = free_ports(6)
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address, listen=("127.0.0.1", port), advertised_host="old") as proxy,
-        connected(proxy) as sock,
+    with connected_gate(answer, listen=("127.0.0.1", port), advertised_host="old") as (
+        _,
+        proxy,
+        sock,
     ):
         for host, first_port in (("old", None), ("new", None), ("b{node}", 30000)):
             options = proxy_options(

@@ -30,6 +30,7 @@ from tests.support.proxy import (
     ScriptedBroker,
     answered,
     connected,
+    connected_gate,
     eventually,
     other_frame,
     read_frame,
@@ -388,11 +389,7 @@ def test_api_versions_offer_old_versions_with_the_bridge(
             ApiVersionsResponse(api_keys=keys).encode(int.from_bytes(frame[4:8], "big"), 0)
         )
 
-    with (
-        ScriptedBroker(answer) as upstream,
-        RunningProxy(upstream.address, bridge=bridge) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer, bridge=bridge) as (_, _, sock):
         sock.sendall(other_frame(1, key=18, body=b""))
         found = ApiVersionsResponse.decode(read_frame(sock), 0)
     assert found.api_keys[0] == ApiVersion(0, oldest, 12)

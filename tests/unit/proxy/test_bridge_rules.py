@@ -21,7 +21,7 @@ from batchval.record_rules import SchemaIds
 from batchval.schema_registry import RegistryClient, SubjectIds
 from tests.support.batches import GZIP, message, wrapper
 from tests.support.old_produce import old_answer, old_produce
-from tests.support.proxy import RunningProxy, ScriptedBroker, connected, read_frame
+from tests.support.proxy import connected_gate, read_frame
 from tests.unit.schema_registry.scripted import ScriptedRegistry
 
 NOW = int(time.time() * 1000)
@@ -40,11 +40,7 @@ def messages(*values: bytes, codec: int = 0, magic: int = 1) -> bytes:
 
 def answered(policies: TopicPolicies, *sets: bytes, mode: str = "enforce") -> tuple[list[int], int]:
     """Return the codes of one request with these partitions, and how many the broker got."""
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies, bridge=BRIDGE, mode=mode) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies, bridge=BRIDGE, mode=mode) as (broker, _, sock):
         sock.sendall(old_produce(1, 7, *(("ruled", n, one) for n, one in enumerate(sets)), acks=1))
         found = old_answer(read_frame(sock), 1)
         requests = [

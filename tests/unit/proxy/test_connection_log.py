@@ -38,6 +38,7 @@ from tests.support.proxy import (
     ScriptedBroker,
     answered,
     connected,
+    connected_gate,
     eventually,
     limits_with,
     other_frame,
@@ -204,11 +205,7 @@ def test_a_line_names_the_client_and_what_was_under_way(
 def test_a_broker_that_ends_an_idle_connection_causes_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         assert broker.talking is not None

@@ -29,11 +29,9 @@ from tests.support.proxy import (
     COMPRESSED,
     GOOD,
     ZSTD,
-    RunningProxy,
-    ScriptedBroker,
     batch,
     codes,
-    connected,
+    connected_gate,
     produce_frame,
     read_frame,
 )
@@ -69,11 +67,7 @@ def test_records_at_fault_are_named_and_the_others_go_on(codec: int, version: in
     good = batch(b"plain" * 40, b"text" * 40, codec=codec)
     bad = batch(b"plain" * 40, b"secret\n" * 3, b"secret" * 90, codec=codec)
     rule = budgeted(no_secrets)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies(rule)) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies(rule)) as (broker, proxy, sock):
         sock.sendall(
             produce_frame(
                 1, ("ruled-a", 0, good), ("ruled-a", 1, bad), ("other", 0, bad), version=version
@@ -134,11 +128,7 @@ def test_a_refusal_says_why_the_records_cannot_be_passed(
 
 def test_no_batch_goes_past_a_rule_by_the_fast_path_or_by_claims() -> None:
     rule = budgeted(lambda columns: np.ones(len(columns), bool))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies(rule)) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies(rule)) as (broker, _, sock):
         for n, one in enumerate((GOOD, COMPRESSED)):
             sock.sendall(produce_frame(n, ("ruled-a", 0, one)))
             assert codes(read_frame(sock)) == {("ruled-a", 0): INVALID_RECORD}
@@ -150,11 +140,7 @@ def test_no_batch_goes_past_a_rule_by_the_fast_path_or_by_claims() -> None:
 
 def test_observed_batches_go_on() -> None:
     rule = budgeted(lambda columns: np.ones(len(columns), bool))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies(rule), mode="observe") as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies(rule), mode="observe") as (_, proxy, sock):
         sock.sendall(produce_frame(1, ("ruled-a", 0, GOOD)))
         assert codes(read_frame(sock)) == {("ruled-a", 0): 0}
     assert proxy.counters.partitions_observed == {"custom-rule": 1}
@@ -167,11 +153,7 @@ def test_an_exception_becomes_a_refusal_and_the_session_goes_on() -> None:
 
     for passes, code in ((False, INVALID_RECORD), (True, 0)):
         rule = budgeted(broken, pass_errors=passes)
-        with (
-            ScriptedBroker() as broker,
-            RunningProxy(broker.address, policies=policies(rule)) as proxy,
-            connected(proxy) as sock,
-        ):
+        with connected_gate(policies=policies(rule)) as (_, _, sock):
             for n in range(3):
                 sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
                 answer = read_frame(sock)
@@ -190,11 +172,7 @@ def test_no_exception_of_a_rule_ends_the_session(kind: type[BaseException]) -> N
         yield 0, ""
 
     rule = budgeted(broken)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies(rule)) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies(rule)) as (_, _, sock):
         for n in range(2):
             sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
             assert codes(read_frame(sock)) == {("ruled-a", 0): INVALID_RECORD}
@@ -233,11 +211,7 @@ def test_a_client_whose_batches_take_too_long_is_refused(
 ) -> None:
     # also with pass: a client must not choose whether its batches are checked
     rule = budgeted(burn(0.004), budget_s=0.001, overruns=3, suspend_s=60.0, pass_suspended=passes)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies(rule)) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies(rule)) as (_, proxy, sock):
         got = []
         for n in range(6):
             sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
@@ -377,15 +351,9 @@ def test_the_budget_of_a_reload_counts_from_then_on() -> None:
 def test_a_batch_of_too_many_records_for_the_memory_is_refused() -> None:
     rule = budgeted(lambda _: None)
     many = batch(*[b""] * 3000, codec=ZSTD)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(
-            broker.address,
-            policies=policies(rule),
-            validation={"max_decompressed_bytes": 3000 * 20},
-        ) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(
+        policies=policies(rule), validation={"max_decompressed_bytes": 3000 * 20}
+    ) as (_, _, sock):
         sock.sendall(produce_frame(1, ("ruled-a", 0, many), ("other", 0, many)))
         assert codes(read_frame(sock)) == {("ruled-a", 0): INVALID_RECORD, ("other", 0): 0}
     assert rule.calls_total == 0

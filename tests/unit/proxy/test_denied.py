@@ -24,6 +24,7 @@ from tests.support.proxy import (
     ScriptedBroker,
     codes,
     connected,
+    connected_gate,
     eventually,
     other_frame,
     produce_frame,
@@ -118,11 +119,7 @@ def test_one_that_cannot_be_read_ends_the_connection() -> None:
 
 def test_it_is_reported() -> None:
     denied: list[Denied] = []
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, deny=(DELETE_TOPICS,), on_denied=denied.append) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(deny=(DELETE_TOPICS,), on_denied=denied.append) as (_, _, sock):
         sock.sendall(delete_topics(2, "a"))
         assert deleted(read_frame(sock))[0] == 2
         host, port = sock.getsockname()
@@ -164,11 +161,7 @@ def test_produce_is_denied_by_topic() -> None:
 
 def test_what_a_producer_id_is_for_decides_the_error() -> None:
     rule = DenyRule(frozenset({ApiKey.INIT_PRODUCER_ID}))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, deny=(rule,)) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(deny=(rule,)) as (_, _, sock):
         sock.sendall(
             other_frame(1, body=b"\xff\xff\0\0\0\0") + other_frame(2, body=b"\0\1t\0\0\0\0")
         )
@@ -226,11 +219,7 @@ def test_other_listeners_and_principals_take_the_fast_path() -> None:
         DenyRule(frozenset({ApiKey.DELETE_TOPICS}), listeners="edge"),
         DenyRule(frozenset({ApiKey.PRODUCE}), "User:bob"),
     )
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, deny=rules) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(deny=rules) as (_, proxy, sock):
         sock.sendall(delete_topics(1, "a") + produce_frame(2, ("orders", 0, GOOD)))
         assert [read_frame(sock)[:4] for _ in range(2)] == [struct.pack(">i", n) for n in (1, 2)]
         assert proxy.counters.requests_denied == {}
@@ -303,11 +292,7 @@ def test_no_rule_costs_nothing() -> None:
 
 
 def test_rules_may_change_while_clients_are_connected() -> None:
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(delete_topics(1, "a"))
         assert read_frame(sock) == struct.pack(">i", 1)
         for rules, is_denied in (((DELETE_TOPICS,), True), ((), False)):
@@ -332,11 +317,7 @@ def test_answers_that_have_a_class_are_read_by_it() -> None:
     rule = DenyRule(frozenset({ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CONFIGS}))
     heartbeat = HeartbeatRequest("group", 1, "member", api_version=4)
     configs = DescribeConfigsRequest([DescribeConfigsResource(2, "orders")], api_version=4)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, deny=(rule,)) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(deny=(rule,)) as (_, _, sock):
         sock.sendall(b"".join(heartbeat.encode(1, "c")) + b"".join(configs.encode(2, "c")))
         first: Response = heartbeat.decode(memoryview(read_frame(sock)))
         second = configs.decode(memoryview(read_frame(sock)))

@@ -24,6 +24,7 @@ from tests.support.proxy import (
     batch,
     codes,
     connected,
+    connected_gate,
     eventually,
     limits_with,
     other_frame,
@@ -57,11 +58,7 @@ def ended(sock: socket.socket) -> bytes:
 
 def test_one_byte_at_a_time():
     sent = produce_frame(1, ("t", 0, GOOD), ("t", 1, BAD)) + other_frame(2)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, _, sock):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(sent)):
             sock.sendall(sent[i : i + 1])
@@ -74,11 +71,7 @@ def test_a_hundred_frames_in_one_write():
         produce_frame(i, ("t", 0, BAD if i % 3 == 0 else GOOD)) if i % 2 else other_frame(i)
         for i in range(100)
     ]
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, _, sock):
         sock.sendall(b"".join(frames))
         for i in range(100):
             answer = read_frame(sock)
@@ -222,11 +215,7 @@ def test_who_says_nothing_is_not_kept():
 
 @pytest.mark.alone
 def test_a_byte_now_and_then_is_not_a_handshake():
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=QUICK) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=QUICK) as (broker, proxy, sock):
         sent = other_frame(1)
         with contextlib.suppress(OSError):
             for i in range(len(sent)):
@@ -306,11 +295,7 @@ def test_an_answer_out_of_turn_is_not_passed_on(what):
             "empty": b"\0\0\0\0",
         }[what]
 
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer) as (_, proxy, sock):
         # the client's own correlation ids are equal: they alone would not show it
         sock.sendall(produce_frame(9, ("t", 0, GOOD)) + other_frame(9))
         got = ended(sock)
@@ -344,11 +329,7 @@ def test_bytes_after_an_answer_are_passed_on_as_they_came(refused):
     def answer(frame: bytes) -> bytes:
         return longer(answered(frame) or b"")
 
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer) as (_, _, sock):
         sock.sendall(request + other_frame(2))
         got = read_frame(sock)
         assert got[-len(AFTER) :] == AFTER
@@ -362,11 +343,7 @@ def test_an_answer_that_might_hide_an_address_is_not_passed_on():
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", 24) + frame[4:8] + b"\xff" * 20
 
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer) as (_, proxy, sock):
         sock.sendall(other_frame(3, key=3, version=9, body=b"\0" * 10))
         assert ended(sock) == b""
         assert proxy.counters.connections_closed == {"answer_malformed": 1}
@@ -385,11 +362,7 @@ def test_a_broker_that_dies_with_requests_in_flight_ends_the_connection_after_wh
             broker.talking.shutdown(socket.SHUT_RDWR)
         return None
 
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer) as (broker, _, sock):
         sock.sendall(b"".join(produce_frame(i, ("t", 0, GOOD)) for i in range(5)))
         got = ended(sock)
         answers = 0
@@ -405,11 +378,7 @@ def test_a_broker_that_dies_with_requests_in_flight_ends_the_connection_after_wh
 def test_a_broker_that_stalls_stops_the_reading_and_loses_nothing():
     limits = limits_with(write_buffer_bytes=64 << 10)
     big = produce_frame(1, ("t", 0, batch(b"x" * 100_000)), acks=0)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=limits) as (broker, proxy, sock):
         sock.sendall(big)
         eventually(lambda: len(broker.frames) == 1)
         broker.reading.clear()
@@ -443,11 +412,7 @@ def test_a_client_that_does_not_read_is_not_filled_up():
         return struct.pack(">i", large) + frame[4:8] + bytes(large - 4)
 
     limits = limits_with(write_buffer_bytes=64 << 10)
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(answer, limits=limits) as (_, proxy, sock):
         sock.sendall(b"".join(other_frame(i) for i in range(1000)))
         eventually(lambda: proxy.counters.answers_total > 0)
         time.sleep(0.5)
@@ -461,11 +426,7 @@ def test_a_client_that_does_not_read_is_not_filled_up():
 def test_refusals_are_bounded_while_an_answer_does_not_come():
     limits = limits_with(max_requests_waiting=50)
     bad = produce_frame(1, ("t", 0, BAD))
-    with (
-        ScriptedBroker(lambda _: None) as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(lambda _: None, limits=limits) as (_, proxy, sock):
         sock.sendall(other_frame(0))
         sock.setblocking(False)
         sent = stuck = 0
@@ -560,11 +521,7 @@ def test_draining_delivers_what_is_under_way_and_takes_no_more():
 
 @pytest.mark.alone
 def test_draining_ends_although_a_broker_does_not_answer():
-    with (
-        ScriptedBroker(lambda _: None) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(lambda _: None) as (broker, proxy, sock):
         sock.sendall(other_frame(1))
         eventually(lambda: len(broker.frames) == 1)
         started = time.monotonic()

@@ -28,6 +28,7 @@ from tests.support.proxy import (
     batch,
     codes,
     connected,
+    connected_gate,
     damaged,
     eventually,
     other_frame,
@@ -41,11 +42,7 @@ GZIP = 1
 
 def test_an_accepted_request_goes_on_untouched_but_for_its_correlation_id():
     sent = produce_frame(77, ("t", 0, GOOD), ("t", 3, COMPRESSED), ("u", 1, GOOD))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(sent)
         answer = read_frame(sock)
         assert codes(answer) == {("t", 0): 0, ("t", 3): 0, ("u", 1): 0}
@@ -60,11 +57,7 @@ def test_a_refused_partition_is_answered_with_the_brokers_answers_to_the_others(
     sent = produce_frame(
         5, ("t", 0, GOOD), ("t", 1, BAD), ("u", 0, BAD), ("v", 2, GOOD), version=version
     )
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(sent)
         answer = read_frame(sock)
         assert struct.unpack(">i", answer[:4]) == (5,)
@@ -87,11 +80,7 @@ def test_a_batch_that_cannot_be_iterated_fails_the_whole_request(size, code):
     # As in Kafka: every partition gets the code, and nothing reaches the broker.
     bad = GOOD[:8] + struct.pack(">i", size) + GOOD[12:]
     sent = produce_frame(5, ("t", 0, GOOD), ("t", 1, bad), ("u", 0, COMPRESSED))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("t", 0): code, ("t", 1): code, ("u", 0): code}
         assert broker.frames == []
@@ -103,11 +92,7 @@ def test_a_batch_that_cannot_be_iterated_fails_the_whole_request(size, code):
 def test_record_errors_say_which_record():
     old = batch(b"a", b"b", timestamp=1000)
     policies = TopicPolicies(TopicPolicy(message_timestamp_before_max_ms=60_000))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies) as (broker, _, sock):
         sock.sendall(produce_frame(1, ("t", 0, old), version=8))
         response = ProduceResponse.decode(read_frame(sock), 8)
         part = response.responses[0].partition_responses[0]
@@ -121,11 +106,7 @@ def test_record_errors_say_which_record():
 def test_policies_go_by_topic():
     policies = TopicPolicies(TopicPolicy(), {"compact-*": TopicPolicy(cleanup_policy="compact")})
     keyless = batch(b"x", key=None)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies) as (_, _, sock):
         sock.sendall(produce_frame(1, ("compact-a", 0, keyless), ("other", 0, keyless)))
         assert codes(read_frame(sock)) == {("compact-a", 0): 87, ("other", 0): 0}
 
@@ -146,11 +127,7 @@ def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
 
 def test_answers_keep_the_order_of_requests():
     held: list[bytes] = []
-    with (
-        ScriptedBroker(held.append) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(held.append) as (broker, _, sock):
         sock.sendall(
             produce_frame(1, ("t", 0, GOOD))
             + produce_frame(2, ("t", 0, BAD))
@@ -172,11 +149,7 @@ def test_answers_keep_the_order_of_requests():
 
 
 def test_what_nobody_else_is_asked_about_is_answered_at_once():
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         for i in range(3):
             sock.sendall(produce_frame(i, ("t", 0, BAD)))
             assert codes(read_frame(sock)) == {("t", 0): 2}
@@ -196,11 +169,7 @@ def test_a_long_decompression_keeps_its_place(monkeypatch):
         produce_frame(5, ("t", 0, slow), ("t", 1, BAD)),
         produce_frame(6, ("t", 0, GOOD)),
     ]
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         for _ in range(20):
             broker.frames.clear()
             sock.sendall(b"".join(frames))
@@ -217,11 +186,7 @@ def test_a_long_decompression_keeps_its_place(monkeypatch):
 def test_what_turns_out_large_is_judged_in_a_thread():
     bomb = batch(b"\0" * (4 << 20), codec=GZIP)
     assert len(bomb) < gate_module.INLINE_COMPRESSED
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, proxy, sock):
         sock.sendall(produce_frame(1, ("t", 0, bomb)) + produce_frame(2, ("t", 0, BAD)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert codes(read_frame(sock)) == {("t", 0): 2}
@@ -231,11 +196,7 @@ def test_what_turns_out_large_is_judged_in_a_thread():
 def test_a_bomb_is_refused_whatever_thread_judges_it():
     bomb = batch(b"\0" * (3 << 20), codec=GZIP)
     options = {"validation": {"max_decompressed_bytes": 2 << 20}}
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, **options) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(**options) as (broker, proxy, sock):
         sock.sendall(produce_frame(1, ("t", 0, bomb)))
         assert codes(read_frame(sock)) == {("t", 0): 87}
         assert proxy.refusals[0].rule == "decompressed-too-large"
@@ -243,11 +204,7 @@ def test_a_bomb_is_refused_whatever_thread_judges_it():
 
 
 def test_acks_0_forwards_what_passes_delivers_what_is_queued_then_closes():
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(
             produce_frame(1, ("t", 0, GOOD))
             + produce_frame(2, ("t", 0, GOOD), acks=0)
@@ -266,11 +223,7 @@ def test_acks_0_forwards_what_passes_delivers_what_is_queued_then_closes():
 
 
 def test_acks_0_then_acks_1_are_distinguished():
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, _, sock):
         for i in range(50):
             sock.sendall(
                 produce_frame(i, ("t", 0, GOOD), acks=0) + produce_frame(1000 + i, ("t", 0, GOOD))
@@ -289,11 +242,7 @@ def test_what_a_client_sent_without_waiting_for_it_arrives_although_the_client_i
 
 def test_observing_forwards_all_and_says_what_would_have_been_refused():
     sent = produce_frame(1, ("t", 0, BAD), ("t", 1, GOOD))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, mode="observe") as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(mode="observe") as (broker, proxy, sock):
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 0}
         assert broker.frames[0][8:] == sent[12:]
@@ -304,11 +253,7 @@ def test_observing_forwards_all_and_says_what_would_have_been_refused():
 
 def test_extras_are_reported_and_pass():
     trailing = GOOD + b"xyz"
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, proxy, sock):
         sock.sendall(produce_frame(1, ("t", 0, trailing)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert [(r.rule, r.reported, r.enforced) for r in proxy.refusals] == [
@@ -322,11 +267,7 @@ def test_extras_are_reported_and_pass():
     ids=["empty", "zeros", "half a header", "ones"],
 )
 def test_records_that_are_none(records):
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, _, sock):
         sock.sendall(produce_frame(1, ("t", 0, records)) + produce_frame(2, ("t", 0, GOOD)))
         assert codes(read_frame(sock))[("t", 0)] in (2, 87)
         assert codes(read_frame(sock)) == {("t", 0): 0}
@@ -350,11 +291,7 @@ def test_claims_that_come_in_do_not_go_on(claims_in, mode):
     other = (7, b"kept")
     sent = produce_frame(1, ("t", 0, COMPRESSED), tags=(other, (CLAIMS_TAG, tag_of(COMPRESSED))))
     options = {"claims_in": ClaimsPolicy.parse(claims_in), "mode": mode}
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, **options) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(**options) as (broker, proxy, sock):
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("t", 0): 0}
         _, forwarded = ProduceRequest.parse(broker.frames[0])
@@ -368,11 +305,7 @@ def test_claims_go_out_for_what_was_decompressed_here():
     sent = produce_frame(
         1, ("t", 0, COMPRESSED), ("t", 1, uncompressed), ("t", 2, damaged(COMPRESSED))
     )
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, claims_out="tag") as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(claims_out="tag") as (broker, proxy, sock):
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 0, ("t", 2): 2}
         view = ProduceRequestView(broker.frames[0])
@@ -386,11 +319,7 @@ def test_a_stranger_is_not_vouched_for():
     sent = produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),))
     for claims_in in ("ignore", "verify"):
         options = {"claims_out": "tag", "claims_in": ClaimsPolicy(claims_in)}
-        with (
-            ScriptedBroker() as broker,
-            RunningProxy(broker.address, **options) as proxy,
-            connected(proxy) as sock,
-        ):
+        with connected_gate(**options) as (broker, _, sock):
             sock.sendall(sent)
             assert codes(read_frame(sock)) == {("t", 0): 0}
             assert ProduceRequestView(broker.frames[0]).claims(0) == tag_of(COMPRESSED)
@@ -412,11 +341,7 @@ def sent_on(broker: ScriptedBroker) -> list[tuple[bytes, bytes | None]]:
 def test_claims_that_come_in_a_payload_do_not_go_on(version, claims_in, mode):
     parts = (("t", 0, CARRYING), ("t", 1, GOOD), ("u", 0, attach(GZIPPED, carrier="payload")))
     options = {"claims_in": ClaimsPolicy.parse(claims_in), "mode": mode}
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, **options) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(**options) as (broker, proxy, sock):
         sock.sendall(produce_frame(1, *parts, version=version))
         assert codes(read_frame(sock), version) == {("t", 0): 0, ("t", 1): 0, ("u", 0): 0}
         assert sent_on(broker) == [(COMPRESSED, None), (GOOD, None), (GZIPPED, None)]
@@ -450,11 +375,7 @@ def test_claims_go_out_in_the_payload(version, came):
     limits = TopicPolicies(
         TopicPolicy(), {"small": TopicPolicy(max_message_bytes=len(CARRYING) - 1)}
     )
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, claims_out="payload", policies=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(claims_out="payload", policies=limits) as (broker, proxy, sock):
         sock.sendall(produce_frame(1, *parts, version=version))
         assert set(codes(read_frame(sock), version).values()) == {0}
         tags = [tag_of(one) if version == 9 else None for one in (lz4, COMPRESSED)]
@@ -476,11 +397,7 @@ def test_claims_go_out_in_the_payload(version, came):
 def test_a_tag_is_made_for_the_batch_that_goes_on():
     # The crc of a batch without the claims that came is another one.
     options = {"claims_out": "tag"}
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, **options) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(**options) as (broker, _, sock):
         sock.sendall(produce_frame(1, ("t", 0, CARRYING)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert sent_on(broker) == [(COMPRESSED, tag_of(COMPRESSED))]
@@ -490,11 +407,7 @@ def test_a_tag_is_made_for_the_batch_that_goes_on():
 def test_a_payload_that_lies_is_counted_and_replaced(claims_out):
     lie = attach(COMPRESSED, compute(COMPRESSED)._replace(max_record_bytes=1), carrier="payload")
     options = {"claims_out": claims_out, "claims_in": ClaimsPolicy("verify")}
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, **options) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(**options) as (broker, proxy, sock):
         sock.sendall(produce_frame(1, ("t", 0, lie)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert proxy.proxy.gate.ledger.counts().lying == 1
@@ -505,11 +418,7 @@ def test_a_payload_that_lies_is_counted_and_replaced(claims_out):
 def test_false_claims_demote_their_sender_and_the_batch_is_validated():
     lie = tag_of(COMPRESSED, null_keys=1)
     options = {"claims_in": ClaimsPolicy.parse("audit:0.001")}
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, **options) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(**options) as (_, proxy, sock):
         sock.sendall(produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),)))
         assert codes(read_frame(sock)) == {("t", 0): 0}  # a tag that lies changes no verdict
         ledger = proxy.proxy.gate.ledger
@@ -529,11 +438,7 @@ def test_trusted_claims_are_believed_and_nothing_is_decompressed():
     tag = to_tag(claims, int.from_bytes(lying[17:21], "big"))
     for word, code in (("ignore", 87), ("verify", 87), ("trust", 0)):
         options = {"claims_in": ClaimsPolicy(word)}
-        with (
-            ScriptedBroker() as broker,
-            RunningProxy(broker.address, **options) as proxy,
-            connected(proxy) as sock,
-        ):
+        with connected_gate(**options) as (_, _, sock):
             sock.sendall(produce_frame(1, ("t", 0, lying), tags=((CLAIMS_TAG, tag),)))
             assert codes(read_frame(sock)) == {("t", 0): code}, word
 
@@ -550,11 +455,7 @@ def test_large_batches_that_claims_settle_need_no_thread(codec):
     }
     for name, (tag, threads) in cases.items():
         options = {"claims_in": ClaimsPolicy("trust")}
-        with (
-            ScriptedBroker() as broker,
-            RunningProxy(broker.address, **options) as proxy,
-            connected(proxy) as sock,
-        ):
+        with connected_gate(**options) as (_, proxy, sock):
             sock.sendall(produce_frame(1, ("t", 0, large), tags=((CLAIMS_TAG, tag),)))
             assert codes(read_frame(sock)) == {("t", 0): 0}
             assert proxy.counters.judged_in_threads_total == threads, name

@@ -17,6 +17,7 @@ from tests.support.proxy import (
     ScriptedBroker,
     batch,
     connected,
+    connected_gate,
     eventually,
     limits_with,
     other_frame,
@@ -49,11 +50,7 @@ def options_of(transport) -> dict[str, int]:
 def test_options_of_sockets(limits, idle, interval, timeout_ms):
     # Needs no namespace. The bound on unacknowledged bytes is the broker's alone: consumers may go
     # long unread.
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=limits) as (_, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         (connection,) = proxy.proxy.connections
@@ -137,11 +134,7 @@ def test_a_client_that_is_gone_without_a_word():
 
 
 def test_a_client_that_acknowledges_and_does_not_read():
-    with (
-        ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address, limits=SHORT) as proxy,
-        connected(proxy) as unread,
-    ):
+    with connected_gate(answer, limits=SHORT) as (_, proxy, unread):
         unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         unread.sendall(FETCH * 3)
         time.sleep(SHORT_S * 1.5)

@@ -30,6 +30,7 @@ from tests.support.proxy import (
     ScriptedBroker,
     answered,
     connected,
+    connected_gate,
     eventually,
     other_frame,
     read_frame,
@@ -120,11 +121,7 @@ def test_requests_of_clients_in_the_same_apis_pass(is_known: bool) -> None:
 
 
 def test_they_pass_where_nothing_is_denied() -> None:
-    with (
-        ScriptedBroker(lambda frame: None) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(lambda frame: None) as (broker, _, sock):
         sent = [one.frame for one in broker_requests() if one.answered]
         sock.sendall(b"".join(sent))
         eventually(lambda: len(broker.frames) == len(sent))

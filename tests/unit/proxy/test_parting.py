@@ -25,6 +25,7 @@ from tests.support.proxy import (
     ScriptedBroker,
     answered,
     connected,
+    connected_gate,
     eventually,
     limits_with,
     other_frame,
@@ -115,11 +116,7 @@ def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("batchval.proxy.session.lifetime.QUIET_S", 5.0)  # on a busy machine, too
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(produce_frame(1, ("orders", 0, GOOD), acks=0))
         half = produce_frame(2, ("orders", 0, GOOD), acks=0)
         eventually(lambda: len(broker.frames) == 1)
@@ -144,11 +141,7 @@ def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_no
 
 
 def test_a_client_that_stays_is_closed_soon() -> None:
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         began = time.monotonic()
@@ -159,11 +152,7 @@ def test_a_client_that_stays_is_closed_soon() -> None:
 
 def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchval.proxy.session.lifetime.MAX_CLOSE_S", 0.4)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         done = drained(proxy, 30.0)
@@ -175,11 +164,7 @@ def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_rubbish_after_the_end_closes_at_once() -> None:
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         done = drained(proxy, 30.0)
@@ -215,11 +200,7 @@ def test_an_old_connection_ends_after_its_answers() -> None:
 
 
 def test_an_unfinished_request_is_waited_for() -> None:
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=AGED) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=AGED) as (_, proxy, sock):
         frame = other_frame(2)
         sock.sendall(other_frame(1) + frame[:-1])
         assert read_frame(sock) == struct.pack(">i", 1)
@@ -234,11 +215,7 @@ def test_an_unfinished_request_is_waited_for() -> None:
 
 def test_young_connections_stay() -> None:
     limits = limits_with(max_connection_age_ms=3_600_000, handshake_timeout_ms=200)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=limits) as (_, proxy, sock):
         for n in range(20):
             sock.sendall(other_frame(n))
             assert read_frame(sock) == struct.pack(">i", n)
@@ -339,11 +316,7 @@ def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(
 ) -> None:
     monkeypatch.setattr("batchval.proxy.session.lifetime.QUIET_S", 5.0)
     limits = limits_with(idle_timeout_ms=200)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=limits) as (broker, _, sock):
         sock.sendall(other_frame(1))
         read_exactly(sock, 8)
         assert sock.recv(1) == b""

@@ -31,6 +31,7 @@ from tests.support.proxy import (
     batch,
     codes,
     connected,
+    connected_gate,
     eventually,
     limits_with,
     produce_frame,
@@ -108,11 +109,7 @@ def test_records_at_fault_are_named(codec: int) -> None:
     )
     policies = TopicPolicies(TopicPolicy(), {"orders": policy})
     bad = with_ids(7, 9, 8, 10, codec=codec)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(policies=policies) as (_, proxy, sock):
         sock.sendall(
             produce_frame(
                 1, (TOPIC, 0, with_ids(7, 8, codec=codec)), (TOPIC, 1, bad), ("other", 0, bad)

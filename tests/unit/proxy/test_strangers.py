@@ -25,6 +25,7 @@ from tests.support.proxy import (
     batch,
     codes,
     connected,
+    connected_gate,
     eventually,
     limits_with,
     other_frame,
@@ -107,11 +108,7 @@ def test_no_broker_is_connected_to_before_the_first_whole_request():
 
 
 def test_a_request_that_is_refused_here_needs_no_broker():
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         eventually(lambda: proxy.proxy.discovery.ready)
         before = len(broker.connections)
         sock.sendall(produce_frame(1, ("t", 0, BAD)))
@@ -146,11 +143,7 @@ def test_frames_are_small_until_the_broker_has_authenticated_the_client():
 @pytest.mark.parametrize("requires", [True, False])
 def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(requires: bool):
     large = produce_frame(1, ("t", 0, batch(random.Random(1).randbytes(LIMIT * 3 // 2))))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (_, proxy, sock):
         eventually(lambda: proxy.proxy.discovery.ready)
         proxy.proxy.discovery.requires_authentication = None
         sock.sendall(produce_frame(0, ("t", 0, GOOD)))
@@ -251,11 +244,7 @@ def test_a_large_answer_gives_its_client_no_more_time_for_a_request():
         return struct.pack(">i", 16 << 20) + frame[4:8] if is_produce else answered(frame)
 
     limits = limits_with(frame_timeout_ms=200, idle_timeout_ms=60_000)
-    with (
-        ScriptedBroker(begins) as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(begins, limits=limits) as (_, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         sock.sendall(produce_frame(2, ("t", 0, GOOD)))
@@ -268,11 +257,7 @@ def test_a_large_answer_gives_its_client_no_more_time_for_a_request():
 def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
     # While the gate does not read the client, the time of its request stands still.
     limits = limits_with(frame_timeout_ms=300, idle_timeout_ms=60_000, handshake_timeout_ms=1_000)
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, limits=limits) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(limits=limits) as (_, proxy, sock):
         sock.sendall(other_frame(1))
         read_frame(sock)
         (session,) = proxy.proxy.connections
@@ -305,11 +290,7 @@ def test_one_address_has_its_share_of_connections():
 def test_no_answer_is_merged_from_megabytes_of_names():
     # No topic has such a name, and the loop would copy all of them.
     names = [f"{i}" + "n" * 32_000 for i in range(150)]
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate() as (broker, proxy, sock):
         sock.sendall(produce_frame(1, *((name, 0, BAD) for name in names)))
         assert set(codes(read_frame(sock)).values()) == {2}  # written in a thread
         sock.sendall(produce_frame(2, *((name, 0, BAD if name < "1" else GOOD) for name in names)))
@@ -321,11 +302,7 @@ def test_no_answer_is_merged_from_megabytes_of_names():
 def test_many_requests_of_one_client_take_turns_with_the_others():
     # One write of thousands of requests is taken in slices, other clients' requests in between.
     many = b"".join(produce_frame(n, ("t", 0, BAD)) for n in range(3000))
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as greedy,
-    ):
+    with connected_gate() as (_, proxy, greedy):
         greedy.settimeout(60)
         sent = [0]
         turns = []
@@ -344,11 +321,7 @@ def test_many_requests_of_one_client_take_turns_with_the_others():
 
 
 def test_api_versions_are_remembered_by_what_the_broker_answers():
-    with (
-        ScriptedBroker(versions) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(versions) as (_, _, sock):
         request = ApiVersionsRequest(api_version=0)
         answers = []
         for n in range(3):

@@ -16,7 +16,15 @@ from batchval.protocol.messages.produce import (
     TopicProduceData,
 )
 from batchval.proxy.settings.options import TopicPolicies
-from tests.support.proxy import BAD, GOOD, RunningProxy, ScriptedBroker, connected, read_frame
+from tests.support.proxy import (
+    BAD,
+    GOOD,
+    RunningProxy,
+    ScriptedBroker,
+    connected,
+    connected_gate,
+    read_frame,
+)
 
 ORDERS, GONE = bytes(range(16)), bytes(range(100, 116))
 UNKNOWN_TOPIC_ID, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE = 100, 2, 10
@@ -98,11 +106,7 @@ def test_an_unknown_id_is_asked_for_once_and_remembered() -> None:
 
 def test_an_id_that_the_broker_does_not_know_is_refused_and_nothing_forwarded() -> None:
     script = Broker()
-    with (
-        ScriptedBroker(script) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(script) as (_, _, sock):
         sock.sendall(request(1, (GONE, 0, GOOD)))
         frame = read_frame(sock)
         assert frame[:4] == struct.pack(">i", 1)
@@ -117,11 +121,7 @@ def test_an_id_that_the_broker_does_not_know_is_refused_and_nothing_forwarded() 
 
 def test_requests_after_the_question_keep_their_order() -> None:
     script = Broker()
-    with (
-        ScriptedBroker(script) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(script) as (_, _, sock):
         frames = [request(n, (ORDERS, n, BAD if n % 3 == 2 else GOOD)) for n in range(12)]
         sock.sendall(b"".join(frames))
         for n in range(12):
@@ -149,11 +149,7 @@ def test_a_topic_s_policy_holds_for_its_id() -> None:
 @pytest.mark.parametrize("records", [GOOD, BAD], ids=["good", "bad"])
 def test_acks_0_with_an_unknown_id_ends_the_connection(records: bytes) -> None:
     script = Broker()
-    with (
-        ScriptedBroker(script) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(script) as (_, proxy, sock):
         sock.sendall(request(1, (GONE, 0, records), acks=0))
         with pytest.raises(EOFError):
             read_frame(sock)
@@ -163,11 +159,7 @@ def test_acks_0_with_an_unknown_id_ends_the_connection(records: bytes) -> None:
 
 def test_ids_are_learnt_from_clients_metadata() -> None:
     script = Broker()
-    with (
-        ScriptedBroker(script) as broker,
-        RunningProxy(broker.address) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(script) as (_, _, sock):
         ask = MetadataRequest(
             topics=[m.MetadataRequestTopic(topic_id=ORDERS, name=None)], api_version=12
         )

@@ -34,10 +34,10 @@ from tests.support.calibration import cpu_s
 from tests.support.proxy import (
     BAD,
     GOOD,
-    RunningProxy,
     ScriptedBroker,
     codes,
     connected,
+    connected_gate,
     eventually,
     produce_frame,
     read_frame,
@@ -112,11 +112,7 @@ def test_names_that_were_never_seen_cost_little() -> None:
 
 def test_one_request_is_observed_in_part() -> None:
     observe = [ObserveRule(topics="orders.*")]
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, observe=observe) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(observe=observe) as (broker, proxy, sock):
         sock.sendall(produce_frame(1, ("orders.eu", 0, BAD), ("plain", 0, BAD), ("plain", 1, GOOD)))
         assert codes(read_frame(sock)) == {("orders.eu", 0): 0, ("plain", 0): 2, ("plain", 1): 0}
         assert [(r.topic, r.enforced, r.principal) for r in proxy.refusals] == [
@@ -131,11 +127,7 @@ def test_one_request_is_observed_in_part() -> None:
 
 def test_a_request_of_which_all_is_observed_goes_on_untouched() -> None:
     observe = [ObserveRule(topics="orders.*", principals="User:ANON*")]
-    with (
-        ScriptedBroker() as broker,
-        RunningProxy(broker.address, observe=observe) as proxy,
-        connected(proxy) as sock,
-    ):
+    with connected_gate(observe=observe) as (broker, proxy, sock):
         sent = produce_frame(1, ("orders.eu", 0, BAD), ("orders.us", 0, BAD))
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("orders.eu", 0): 0, ("orders.us", 0): 0}
