@@ -8,7 +8,6 @@ with GateCommand(broker.address, workers=2) as gate:
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import signal
@@ -22,6 +21,7 @@ from typing import Any, Self
 
 import yaml
 
+from tests.support.health import page
 from tests.support.ports import free_ports
 from tests.support.processes import children, is_alive, until
 
@@ -185,10 +185,4 @@ class GateCommand:
         return {name.removeprefix("batchval_gate_"): float(value) for name, _, value in lines}
 
     def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self.facts["metrics"], timeout=20)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+        return page(self.facts["metrics"], path)

@@ -1,6 +1,10 @@
-"""Topics on a real broker."""
+"""Topics on a real broker, made and read with librdkafka."""
 
 from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -60,3 +64,17 @@ def _end(admin: AdminClient, topic: str, partition: int, isolation: IsolationLev
     place = TopicPartition(topic, partition)
     (answer,) = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation).values()
     return int(answer.result(PATIENCE).offset)
+
+
+def consumed(config: dict[str, Any], topic: str, count: int) -> list[bytes]:
+    """Return the values of a topic's first records, as many as come within half a minute."""
+    own = {"group.id": f"g-{uuid.uuid4().hex[:8]}", "auto.offset.reset": "earliest"}
+    consumer = Consumer(own | config)
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    end = time.monotonic() + 30
+    while len(values) < count and time.monotonic() < end:
+        messages = consumer.consume(100, 0.2)
+        values += [message.value() or b"" for message in messages if not message.error()]
+    consumer.close()
+    return values

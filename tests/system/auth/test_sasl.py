@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -36,7 +36,7 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
-from tests.support.topics import make_topic
+from tests.support.topics import consumed, make_topic
 from tests.system.auth.conftest import USERS, Guarded
 from tests.system.auth.gates import RunningSettings
 
@@ -72,23 +72,7 @@ def there_and_back(
         producer.produce(topic, value, on_delivery=lambda error, _: error and errors.append(error))
         assert producer.flush(20) == 0
     assert errors == []
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": fresh("g"),
-            "auto.offset.reset": "earliest",
-            **who,
-        }
-    )
-    consumer.subscribe([topic])
-    read: list[bytes] = []
-    until = time.monotonic() + 30
-    while len(read) < len(values) and time.monotonic() < until:
-        read += [
-            message.value() or b"" for message in consumer.consume(100, 0.2) if not message.error()
-        ]
-    consumer.close()
-    return read
+    return consumed({"bootstrap.servers": bootstrap, **who}, topic, len(values))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -5,12 +5,12 @@ is the gate.
 from __future__ import annotations
 
 import os
-import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
+from tests.support.topics import consumed
 from tests.system.auth.conftest import Guarded
 from tests.system.auth.gates import RunningSettings
 
@@ -45,17 +45,6 @@ def test_there_and_back(guarded: Guarded, codec: str) -> None:
             )
             assert producer.flush(20) == 0
         assert errors == [None, None, None, None, "MSG_SIZE_TOO_LARGE", None]
-        consumer = Consumer({**who, "group.id": topic, "auto.offset.reset": "earliest"})
-        consumer.subscribe([topic])
-        read: list[bytes] = []
-        until = time.monotonic() + 30
-        while len(read) < 5 and time.monotonic() < until:
-            read += [
-                message.value() or b""
-                for message in consumer.consume(10, 0.2)
-                if not message.error()
-            ]
-        consumer.close()
-        assert read == [*values, b"last"]
+        assert consumed(who, topic, 5) == [*values, b"last"]
         assert gate.gate.counters.partitions_refused == {"batch-too-large": 1}
         assert set(gate.gate.proxies["default"].listening) == {1}

@@ -5,7 +5,6 @@ gate both know.
 from __future__ import annotations
 
 import socket
-import time
 import uuid
 from collections.abc import Iterator
 
@@ -27,7 +26,7 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
-from tests.support.topics import make_topic
+from tests.support.topics import consumed, make_topic
 from tests.system.interop.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # a broker and jars of its own
@@ -98,16 +97,7 @@ def test_produce_refuse_consume(gate: RunningProxy, codec: str) -> None:
         )
         assert producer.flush(20) == 0
     assert answers == [None, "MSG_SIZE_TOO_LARGE", None]
-    consumer = Consumer({**who, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read: list[bytes] = []
-    until = time.monotonic() + 30
-    while len(read) < 2 and time.monotonic() < until:
-        read += [
-            message.value() or b"" for message in consumer.consume(10, 0.2) if not message.error()
-        ]
-    consumer.close()
-    assert read == [b"one", b"two"]
+    assert consumed(who, topic, 2) == [b"one", b"two"]
 
 
 def random_bytes(count: int) -> bytes:

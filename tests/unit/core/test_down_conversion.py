@@ -343,18 +343,15 @@ def test_only_transactional_batches_of_a_producer_are_aborted() -> None:
     assert offsets(down_convert(data, 1, aborted=[(5, 0)]).output) == [0, 1, 2]
 
 
+def two_aborted() -> bytes:
+    """Transactions of producers 5 and 6, one aborted each, and one that is open."""
+    first = [sent(0, 5), sent(2, 6), marked(ABORT, 5, 4), sent(5, 5), sent(7, 6)]
+    return b"".join([*first, marked(ABORT, 6, 9), sent(10, 6)])
+
+
 def test_slices_carry_the_open_transactions_on() -> None:
     """A transaction that ended in an earlier slice does not take the producer's next one."""
-    parts = [
-        sent(0, 5),
-        sent(2, 6),
-        marked(ABORT, 5, 4),
-        sent(5, 5),
-        sent(7, 6),
-        marked(ABORT, 6, 9),
-        sent(10, 6),
-    ]
-    data = b"".join(parts)
+    data = two_aborted()
     pending: Any = [(5, 0), (6, 2)]
     position, found, seen = 0, [], []
     while position < len(data):
@@ -523,16 +520,7 @@ def test_as_the_rules_in_plain_python(seed: int, provider: str) -> None:
 
 
 def test_slices_may_share_the_aborted_transactions() -> None:
-    parts = [
-        sent(0, 5),
-        sent(2, 6),
-        marked(ABORT, 5, 4),
-        sent(5, 5),
-        sent(7, 6),
-        marked(ABORT, 6, 9),
-        sent(10, 6),
-    ]
-    data = b"".join(parts)
+    data = two_aborted()
     aborted = AbortedTransactions([(6, 2), (5, 0)])
     position, found = 0, []
     while position < len(data):

@@ -86,6 +86,10 @@ def asking(version: int = 12, offset: int = 0, **settings: Any) -> Receiver:
     return receiver
 
 
+def blocks(receiver: Receiver) -> list[tuple[int, bytes, int, int, int]]:
+    return [(slot, bytes(records), *rest) for slot, records, *rest in receiver.blocks()]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("client_id", [None, "", "me"])
 def test_the_request_is_that_of_the_general_writer(version: int, client_id: str | None) -> None:
@@ -154,9 +158,9 @@ def test_every_cut(version: int, decode: str) -> None:
         assert receiver.returned() == []
 
 
-@pytest.mark.parametrize("decode", ["headers", "records"])
+@pytest.mark.parametrize("decode", ["headers", "records", "blocks"])
 @pytest.mark.parametrize("check_crcs", [False, True])
-@pytest.mark.parametrize("size", [1, 3000, 70_000])
+@pytest.mark.parametrize("size", [1, 3000, 70_000, 700_000])
 def test_random_pieces(size: int, check_crcs: bool, decode: str) -> None:
     r = random.Random(size)
     logs = {
@@ -167,12 +171,17 @@ def test_random_pieces(size: int, check_crcs: bool, decode: str) -> None:
         ("t", index): PartitionData(index, 0, 25, 25, records=data) for index, data in logs.items()
     }
     frame = answer(parts, 11)
-    for most in (20, 700, 5 * size + 100, 1 << 20):
+    for most in (20, 700, 5 * size + 100, 1 << 20) if size < 700_000 else (100_000, 1 << 20):
         receiver = Receiver(11, decode=decode, check_crcs=check_crcs)
         for index in logs:
             receiver.add("t", index, index)
         receiver.request()
         assert fed(receiver, frame, iter(lambda most=most: r.randrange(1, most), None))
+        if decode == "blocks":
+            assert blocks(receiver) == [
+                (index, data, index, 25, 25) for index, data in logs.items()
+            ]
+            continue
         found = [walk_fetched(data, index, decode) for index, data in logs.items()]
         counted = receiver.counted()
         assert counted.records == sum(one.records for one in found)
@@ -310,14 +319,24 @@ def test_a_header_with_more_records_than_offsets_moves_no_position_past_its_batc
     assert receiver.positions() == [(0, base, 0)]
 
 
-@pytest.mark.parametrize("decode", ["headers", "records"])
+@pytest.mark.parametrize(
+    ("decode", "size", "cut"),
+    [
+        ("headers", 9, 90),
+        ("records", 9, 90),
+        *(("blocks", 100_000, cut) for cut in (10, 90, 300_000)),
+    ],
+)
 @pytest.mark.parametrize("change", ["seek", "pause", "drop"])
-def test_what_is_under_way_for_another_position_is_not_counted(change: str, decode: str) -> None:
+def test_what_is_under_way_for_another_position_is_dropped(
+    change: str, decode: str, size: int, cut: int
+) -> None:
     receiver = asking(decode=decode)
-    frame = answer({("t", 0): PartitionData(0, records=data_of(9))}, 12)
-    receiver.feed(frame[:-90])
+    data = data_of(size)
+    frame = answer({("t", 0): PartitionData(0, 0, 99, records=data)}, 12)
+    receiver.feed(frame[:-cut])
     counted = receiver.counted().records
-    assert 0 < counted < 12
+    assert (0 < counted < 12) == (decode != "blocks")
     if change == "seek":
         receiver.seek(0, 100, 4)
     elif change == "pause":
@@ -325,13 +344,16 @@ def test_what_is_under_way_for_another_position_is_not_counted(change: str, deco
     else:
         assert receiver.drop(0) == counted
         assert receiver.add("t", 0, 50) == 1  # not the slot that the answer belongs to
-    assert receiver.feed(frame[-90:])
-    assert receiver.counted().records == 0
+    assert receiver.feed(frame[-cut:])
+    if decode == "blocks":
+        assert blocks(receiver) == ([(0, data, 0, 12, 99)] if change == "pause" else [])
+    else:
+        assert receiver.counted().records == 0
     if change == "pause":
         assert receiver.request() is None
         receiver.pause(0, False)
-    expected = {"seek": 100, "pause": counted, "drop": 50}[change]
-    assert asked(receiver, 12) == {("t", 0): expected}
+    paused = 12 if decode == "blocks" else counted
+    assert asked(receiver, 12) == {("t", 0): {"seek": 100, "pause": paused, "drop": 50}[change]}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -375,8 +397,8 @@ def test_a_field_that_is_too_large_ends_it() -> None:
     assert receiver.held_bytes < 300_000
 
 
-def a_length_buys_little_before_its_bytes_come() -> None:
-    receiver = asking(4, decode="records")
+def a_length_buys_little_before_its_bytes_come(decode: str) -> None:
+    receiver = asking(4, decode=decode)
     head = struct.pack(">iiii", 90 << 20, 1, 0, 1) + struct.pack(">h1si", 1, b"t", 1)
     head += struct.pack(">ihqqii", 0, 0, 9, 9, 0, 80 << 20)
     head += batch(records(1), batch_length=70 << 20)[:61]
@@ -387,9 +409,10 @@ def a_length_buys_little_before_its_bytes_come() -> None:
         assert receiver.held_bytes <= max(2 << 20, 2 * came + 1 << 20)
 
 
-def test_a_length_buys_little_before_its_bytes_come() -> None:
+@pytest.mark.parametrize("decode", ["records", "blocks"])
+def test_a_length_buys_little_before_its_bytes_come(decode: str) -> None:
     name = a_length_buys_little_before_its_bytes_come.__name__
-    script = f"from tests.unit.fetch.test_receive import {name}; {name}()"
+    script = f"from tests.unit.fetch.test_receive import {name}; {name}({decode!r})"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
-import struct
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -23,17 +20,17 @@ from batchval.errors import BatchvalError
 from batchval.fetch.receive_memory import ReceivedRecords, kept_bytes
 from batchval.fetch.receiver import Receiver
 from batchval.protocol.messages.fetch import AbortedTransaction, PartitionData
-from tests.support.batches import batch, message, records
+from tests.support.batches import batch, records
 from tests.unit.fetch.test_receive import (
     ABORTED,
     DAMAGED,
     REFUSED,
-    ROOT,
     VERSIONS,
     Answers,
     answer,
     asked,
     asking,
+    blocks,
     data_of,
     fed,
 )
@@ -53,10 +50,6 @@ def feed(receiver: Receiver, data: bytes, correlation_id: int = 1, version: int 
     )
 
 
-def taken(receiver: Receiver) -> list[tuple[int, bytes, int, int, int]]:
-    return [(slot, bytes(records), *rest) for slot, records, *rest in receiver.blocks()]
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut(version: int) -> None:
     data = data_of(5)
@@ -73,35 +66,14 @@ def test_every_cut(version: int) -> None:
         slots = [receiver.add("t", 0, 1), receiver.add("s", 1, 5), receiver.add("t", 2, 0)]
         receiver.request()
         assert fed(receiver, frame, iter([cut, len(frame)]))
-        assert taken(receiver) == [
+        assert blocks(receiver) == [
             (slots[0], data[: found.end], 1, 8, 99),
             (slots[2], data, 0, 12, 12),
         ]
-        assert taken(receiver) == []
+        assert blocks(receiver) == []
         assert receiver.counted().wire_bytes == found.end + len(data)
         assert receiver.positions() == [(slots[0], 8, 99), (slots[1], 5, 77), (slots[2], 12, 12)]
         assert receiver.returned() == []
-
-
-@pytest.mark.parametrize("check_crcs", [False, True])
-@pytest.mark.parametrize("size", [1, 3000, 70_000, 700_000])
-def test_random_pieces(size: int, check_crcs: bool) -> None:
-    r = random.Random(size)
-    logs = {
-        index: b"".join([data_of(size), message(offset=12), data_of(size, 13)])
-        for index in range(3)
-    }
-    parts: Answers = {
-        ("t", index): PartitionData(index, 0, 25, 25, records=data) for index, data in logs.items()
-    }
-    frame = answer(parts, 11)
-    for most in (20, 700, 5 * size + 100, MIB) if size < 700_000 else (100_000, MIB):
-        receiver = Receiver(11, decode="blocks", check_crcs=check_crcs)
-        for index in logs:
-            receiver.add("t", index, index)
-        receiver.request()
-        assert fed(receiver, frame, iter(lambda most=most: r.randrange(1, most), None))
-        assert taken(receiver) == [(index, data, index, 25, 25) for index, data in logs.items()]
 
 
 def test_a_block_is_there_before_its_answer_is_whole() -> None:
@@ -114,10 +86,10 @@ def test_a_block_is_there_before_its_answer_is_whole() -> None:
     }
     frame = answer(parts, 12)
     assert not receiver.feed(frame[:-5])
-    assert taken(receiver) == [(0, data_of(9), 0, 12, 9)]
+    assert blocks(receiver) == [(0, data_of(9), 0, 12, 9)]
     assert receiver.request() is None
     assert receiver.feed(frame[-5:])
-    assert taken(receiver) == [(1, data_of(9), 0, 12, 9)]
+    assert blocks(receiver) == [(1, data_of(9), 0, 12, 9)]
 
 
 def test_an_answer_that_ends_within_its_first_batch_gives_nothing_and_moves_nothing() -> None:
@@ -150,7 +122,7 @@ def test_batches_below_the_position_give_nothing() -> None:
 def test_what_is_whole_before_damage_comes_and_the_partition_is_returned(wrong: Any) -> None:
     receiver = giving(check_crcs=True)
     feed(receiver, data_of(1) + batch(records(1), base_offset=12, **wrong) + data_of(1, 13))
-    assert taken(receiver) == [(0, data_of(1), 0, 12, 99)]
+    assert blocks(receiver) == [(0, data_of(1), 0, 12, 99)]
     assert receiver.returned() == [(0, DAMAGED, 12)]
     assert receiver.request() is None
 
@@ -175,33 +147,10 @@ def test_what_is_unusual_is_returned_with_its_position() -> None:
     }
     assert fed(receiver, answer(parts, 12))
     assert receiver.returned() == [(slots[0], 6, 0), (slots[2], ABORTED, 0)]
-    assert taken(receiver) == [(slots[3], data_of(1), 0, 12, 9)]
+    assert blocks(receiver) == [(slots[3], data_of(1), 0, 12, 9)]
     assert asked(receiver, 12) == {("t", 1): 0, ("t", 3): 12}
     assert fed(receiver, answer({}, 12, 2, error_code=-1))
     assert receiver.returned() == [(slots[1], REFUSED, 0), (slots[3], REFUSED, 12)]
-
-
-@pytest.mark.parametrize("cut", [10, 90, 300_000])
-@pytest.mark.parametrize("change", ["seek", "pause", "drop"])
-def test_what_is_under_way_for_another_position_is_dropped(change: str, cut: int) -> None:
-    receiver = giving()
-    data = data_of(100_000)
-    frame = answer({("t", 0): PartitionData(0, 0, 99, records=data)}, 12)
-    receiver.feed(frame[:-cut])
-    if change == "seek":
-        receiver.seek(0, 100, 4)
-    elif change == "pause":
-        receiver.pause(0, True)
-    else:
-        assert receiver.drop(0) == 0
-        assert receiver.add("t", 0, 50) == 1  # not the slot that the answer belongs to
-    assert receiver.feed(frame[-cut:])
-    assert taken(receiver) == ([(0, data, 0, 12, 99)] if change == "pause" else [])
-    if change == "pause":
-        assert receiver.request() is None
-        receiver.pause(0, False)
-    expected = {"seek": 100, "pause": 12, "drop": 50}[change]
-    assert asked(receiver, 12) == {("t", 0): expected}
 
 
 def test_nothing_is_asked_while_two_blocks_of_a_partition_wait() -> None:
@@ -344,21 +293,3 @@ def test_receivers_alone_make_records() -> None:
         memoryview(ReceivedRecords())
     with pytest.raises(BatchvalError, match="slot 7"):
         Receiver(12, decode="blocks").used(7)
-
-
-def a_length_buys_little_before_its_bytes_come() -> None:
-    receiver = giving(4)
-    head = struct.pack(">iiii", 90 << 20, 1, 0, 1) + struct.pack(">h1si", 1, b"t", 1)
-    head += struct.pack(">ihqqii", 0, 0, 9, 9, 0, 80 << 20)
-    head += batch(records(1), batch_length=70 << 20)[:61]
-    receiver.feed(head)
-    assert receiver.held_bytes < 2 * MIB
-    for came in range(1, 9):
-        receiver.feed(bytes(MIB))
-        assert receiver.held_bytes <= max(2 * MIB, 2 * came + 1 << 20)
-
-
-def test_a_length_buys_little_before_its_bytes_come() -> None:
-    name = a_length_buys_little_before_its_bytes_come.__name__
-    script = f"from tests.unit.fetch.test_receive_blocks import {name}; {name}()"
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from tests.support.health import page
 from tests.support.network import closed_port
 from tests.support.proxy import (
     ScriptedBroker,
@@ -84,13 +84,7 @@ class Gate:
             yield sock
 
     def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self.facts["metrics"], timeout=10)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+        return page(self.facts["metrics"], path)
 
 
 def gate(broker: ScriptedBroker, *words: str, **more: Any) -> Gate:

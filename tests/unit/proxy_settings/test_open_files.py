@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import resource
 import socket
@@ -24,6 +23,7 @@ from batchval.proxy.kit.open_files import (
     reserve_for,
 )
 from tests.support.calibration import slowness
+from tests.support.health import page
 from tests.support.processes import HANGS_S
 from tests.support.proxy import ScriptedBroker, eventually, other_frame, read_frame
 
@@ -92,15 +92,6 @@ def limited_gate(
             process.wait(120)
 
 
-def got(address: str, path: str) -> int:
-    connection = http.client.HTTPConnection(address, timeout=20)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
 @pytest.mark.alone
 def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
     # 1,000 clients at once: the first are served, others are hung up on, and nothing runs out of
@@ -114,7 +105,7 @@ def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
             limited_gate(settings | {"upstream": {"bootstrap": broker.address}}, tmp_path)
         )
         facts = json.loads(gate.stdout.readline())
-        eventually(lambda: got(facts["metrics"], "/readyz") == 200)
+        eventually(lambda: page(facts["metrics"], "/readyz")[0] == 200)
         host, _, port = facts["listeners"]["default"].rpartition(":")
         clients, served = [], 0
         for n in range(CLIENTS):
@@ -124,7 +115,7 @@ def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
                 sock.sendall(other_frame(n))
             if n % 100 == 99:
                 for path in ("/livez", "/readyz", "/metrics"):
-                    assert got(facts["metrics"], path) == 200
+                    assert page(facts["metrics"], path)[0] == 200
         for sock in clients[:5]:
             assert read_frame(sock)
             sock.sendall(other_frame(7))
@@ -135,7 +126,7 @@ def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
         idle = [
             socket.create_connection(tuple(facts["metrics"].rsplit(":", 1)), 20) for _ in range(20)
         ]
-        assert got(facts["metrics"], "/livez") == 200
+        assert page(facts["metrics"], "/livez")[0] == 200
         for sock in idle:
             sock.close()
         for sock in clients:

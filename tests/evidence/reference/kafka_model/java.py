@@ -111,33 +111,27 @@ def i64(value: int) -> int:
     return ((value + (1 << 63)) & 0xFFFF_FFFF_FFFF_FFFF) - (1 << 63)
 
 
-def read_varint(next_byte: Callable[[], int]) -> int:
-    """Read a zigzag int of at most five bytes; Java casts the -1 of a stream's end to 0xFF."""
+def _read_unsigned(next_byte: Callable[[], int], most_shift: int, too_long: str) -> int:
     raw = shift = 0
     while True:
         byte = next_byte() & 0xFF
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
-            break
+            return raw
         shift += 7
-        if shift > 28:
-            raise IllegalArgument("varint longer than five bytes")
-    raw &= 0xFFFF_FFFF
+        if shift > most_shift:
+            raise IllegalArgument(too_long)
+
+
+def read_varint(next_byte: Callable[[], int]) -> int:
+    """Read a zigzag int of at most five bytes; Java casts the -1 of a stream's end to 0xFF."""
+    raw = _read_unsigned(next_byte, 28, "varint longer than five bytes") & 0xFFFF_FFFF
     return (raw >> 1) ^ -(raw & 1)
 
 
 def read_varlong(next_byte: Callable[[], int]) -> int:
     """Read a zigzag long of at most ten bytes."""
-    raw = shift = 0
-    while True:
-        byte = next_byte() & 0xFF
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise IllegalArgument("varlong longer than ten bytes")
-    raw &= 0xFFFF_FFFF_FFFF_FFFF
+    raw = _read_unsigned(next_byte, 63, "varlong longer than ten bytes") & 0xFFFF_FFFF_FFFF_FFFF
     return (raw >> 1) ^ -(raw & 1)
 
 
