@@ -222,9 +222,7 @@ def test_an_audit_with_another_rate_cannot_go_on(tmp_path: Path, honest: Path) -
         ({"trust_claims": 0.3}, "0.2"),
         ({"trust_claims": None, "seed": None}, "0.2"),
     ):
-        with pytest.raises(
-            BatchvalError, match=rf"cannot resume: .* other options \(trust_claims={word}\)"
-        ):
+        with pytest.raises(BatchvalError, match=rf"cannot resume: .*\(trust_claims={word}\)"):
             run(honest, since=tmp_path / "a", **options)
     run(honest, tmp_path / "c", trust_claims=None, seed=None)
     with pytest.raises(BatchvalError, match=r"other options \(trust_claims=null\)"):

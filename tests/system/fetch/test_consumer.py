@@ -172,9 +172,7 @@ async def test_seek_pause_position_and_offsets_in_the_middle_of_a_batch(kafka: K
         for wrong in (consumer.position, consumer.pause, consumer.resume):
             with pytest.raises(FetchError, match="is not assigned"):
                 wrong((topic, 2))
-        with pytest.raises(
-            ArgumentValueError, match="invalid offset -1: expected 0 to 9223372036854775807"
-        ):
+        with pytest.raises(ArgumentValueError, match="invalid offset -1: expected 0 to"):
             await consumer.seek((topic, 0), -1)
 
 

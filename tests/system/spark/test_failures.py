@@ -178,10 +178,7 @@ def test_a_missing_connect_server_is_reported_at_once(monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         start._answers(f"sc://127.0.0.1:{port}/;token=x")
-    with pytest.raises(
-        start.NotStarted,
-        match=f"no Spark Connect server answers at 127.0.0.1:{port}: Connection refused",
-    ):
+    with pytest.raises(start.NotStarted, match=f"at 127.0.0.1:{port}: Connection refused"):
         start._answers(f"sc://127.0.0.1:{port}")
     for url in ("sc://", "sc://host:port", "sc://host:99999"):
         with pytest.raises(start.NotStarted, match="expected sc://host:port"):

@@ -224,10 +224,7 @@ def test_rules_that_no_value_would_be_asked_are_refused() -> None:
     with pytest.raises(BatchvalError, match=r"option recordRules needs the pattern '\*': values"):
         validate_batches("value", deep=True, recordRules='{"orders*": {"max_key_bytes": 1}}')
     in_sql = pa.array([json.dumps({"deep": "true", "recordRules": "rules.json"})])
-    with pytest.raises(
-        BatchvalError,
-        match=re.escape("recordRules is 'rules.json': SQL takes a JSON object, not a"),
-    ):
+    with pytest.raises(BatchvalError, match=r"recordRules is 'rules.json': SQL takes"):
         _options_of(in_sql)
 
 

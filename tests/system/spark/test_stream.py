@@ -153,9 +153,7 @@ def test_available_now_ends_at_what_was_there(tmp_path: Path) -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(BatchvalError, match="maxBytesPerTrigger is 'much'"):
         stream_reader({"path": "/logs", "maxBytesPerTrigger": "much"}, row_type())
-    with pytest.raises(
-        BatchvalError, match=r"unknown option 'maxFiles' of kafka-segments \(streaming\)"
-    ):
+    with pytest.raises(BatchvalError, match="unknown option 'maxFiles' of kafka-segments"):
         stream_reader({"path": "/logs", "maxFiles": "1"}, row_type())
 
 

@@ -128,9 +128,7 @@ def test_wrong_options_are_refused() -> None:
 
 @pytest.mark.parametrize("values", [pa.array(["text", None]), pa.array([7]), pa.array([[1]])])
 def test_a_column_of_other_things_than_bytes_is_refused(values: pa.Array) -> None:
-    with pytest.raises(
-        BatchvalError, match=f"a binary column, not one of {re.escape(str(values.type))}"
-    ):
+    with pytest.raises(BatchvalError, match=f"not one of {re.escape(str(values.type))}"):
         verdicts_of(values, Options())
 
 

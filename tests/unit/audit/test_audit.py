@@ -392,9 +392,7 @@ def test_since_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "in", out=tmp_path / "a")
     [manifest] = (tmp_path / "a" / "segments").glob("*.parquet")
     pq.write_table(pq.read_table(manifest).drop_columns(["state", "read_at"]), manifest)
-    with pytest.raises(
-        BatchvalError, match=r"written by an earlier release; audit once without --since"
-    ):
+    with pytest.raises(BatchvalError, match="written by an earlier release"):
         run(tmp_path / "in", since=tmp_path / "a")
 
 

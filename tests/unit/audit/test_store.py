@@ -145,9 +145,7 @@ def test_schemes_that_are_refused(uri: str, reason: str) -> None:
 
 
 def test_schemes() -> None:
-    with pytest.raises(
-        BatchvalError, match=r"^ftp://host/a: unknown scheme; known are paths and file://, s3://"
-    ):
+    with pytest.raises(BatchvalError, match=r"^ftp://host/a: unknown scheme; known are"):
         Store.of("ftp://me:secret@host/a")
     assert Store.of("s3://bucket/a%20b/c?region=eu")[1] == "bucket/a b/c"
     assert Store.of("s3://key:secret@bucket/a/")[1] == "bucket/a"

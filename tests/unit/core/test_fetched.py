@@ -153,9 +153,7 @@ def test_headers_count_what_headers_say() -> None:
 )
 def test_an_error_names_the_place_of_bad_bytes(data: bytes, message_text: str) -> None:
     good = batch(records(3))
-    with pytest.raises(
-        NotABatch, match=rf"the batch at byte {len(good)} cannot be read: .*"
-    ) as raised:
+    with pytest.raises(NotABatch, match=f"at byte {len(good)} cannot be read: ") as raised:
         walk_fetched(good + data)
     assert message_text in str(raised.value)
 

@@ -165,10 +165,7 @@ def test_a_batch_that_cannot_be_read_is_named(bad: bytes) -> None:
 
 def test_checksums() -> None:
     data = batch(PLAIN) + batch(PLAIN, crc=1)
-    with pytest.raises(
-        NotABatch,
-        match=r"batch 1 at position .*: its checksum is 0x00000001, but its bytes have 0x",
-    ):
+    with pytest.raises(NotABatch, match=r"batch 1 at position .*: its checksum is 0x00000001"):
         record_columns(data)
     assert len(record_columns(data, check_crcs=False)) == 80
     with pytest.raises(NotABatch, match="checksum"):
@@ -182,9 +179,7 @@ def test_the_limit_counts_all_batches() -> None:
     size = 4 * sum(map(len, PLAIN)) + sum(map(len, LEGACY))
     data = b"".join(parts) + batch(PLAIN)
     assert len(record_columns(data, max_decompressed_bytes=size)) == 204
-    with pytest.raises(
-        NotABatch, match=f"batch 4 at .* more than max_decompressed_bytes={size - 1}"
-    ):
+    with pytest.raises(NotABatch, match=f"batch 4 at .*max_decompressed_bytes={size - 1}"):
         record_columns(data, max_decompressed_bytes=size - 1)
     with pytest.raises(NotABatch, match="batch 1 at"):
         record_columns(data, max_decompressed_bytes=size // 4)

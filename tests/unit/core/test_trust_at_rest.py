@@ -428,9 +428,7 @@ def test_wrong_arguments_are_refused(trust: Any, kind: type[Exception], message:
 
 def test_kafka_mode_reads_no_claims() -> None:
     kafka = LogValidator(profile="log", mode="kafka")
-    with pytest.raises(
-        ArgumentValueError, match="trust_claims cannot be combined with mode='kafka'"
-    ):
+    with pytest.raises(ArgumentValueError, match=r"trust_claims .* mode='kafka'"):
         kafka.check_batches(keyed(), trust_claims=ALWAYS)
 
 

@@ -229,9 +229,7 @@ async def test_what_came_before_damage_comes_first_for_a_caller_that_is_slow() -
 async def test_an_offset_that_cannot_be_asked_for_loses_nothing() -> None:
     async with native(log_of([ten(n) for n in range(9)])) as (_, consumer):
         for offset in (-1, 2**63):
-            with pytest.raises(
-                BatchvalError, match=f"invalid offset {offset}: expected 0 to 9223372036854775807"
-            ):
+            with pytest.raises(BatchvalError, match=f"invalid offset {offset}: expected 0 to"):
                 await consumer.seek(PLACE, offset)
         assert joined(await read(consumer, 90)) == b"".join(ten(n) for n in range(9))
 

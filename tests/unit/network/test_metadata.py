@@ -137,8 +137,7 @@ async def test_nobody_there_is_reported_after_the_time() -> None:
     async with client() as c:
         known = ClusterMetadata(c, [Node(-1, "127.0.0.1", closed_port())], retry_backoff_ms=20)
         with pytest.raises(
-            RequestTimeoutError,
-            match=r"no metadata from 127\.0\.0\.1:\d+ in 300 ms: .*Connect call failed|refused",
+            RequestTimeoutError, match=r"no metadata .* in 300 ms: .*(Connect call|refused)"
         ):
             await known.update(["t"], 300)
         with pytest.raises(RequestTimeoutError, match="no coordinator of group g in 200 ms"):

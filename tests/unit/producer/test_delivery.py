@@ -115,9 +115,7 @@ def test_failures_that_nobody_received_are_raised_once(
             producer = Producer(options(broker))
             await producer.partitions_for("t")
             refusing(broker)
-            with pytest.raises(
-                DeliveryError, match=r"^15 records that nobody awaited .*INVALID_RECORD"
-            ) as raised:
+            with pytest.raises(DeliveryError, match=r"^15 records .*INVALID_RECORD") as raised:
                 await used(producer, end)
             assert raised.value.count == sum(one.records for one in raised.value.failures) == 15
             assert {(one.topic, one.partition) for one in raised.value.failures} == {
@@ -307,10 +305,7 @@ def test_a_fenced_producer_says_so_once_and_closes(
             }
             if first != "commit":
                 await until(deliveries[0].done)
-            with pytest.raises(
-                ProducerFencedError,
-                match="records for t-0: INVALID_PRODUCER_EPOCH: another producer",
-            ):
+            with pytest.raises(ProducerFencedError, match="t-0: INVALID_PRODUCER_EPOCH"):
                 await calls[first]()
             for call in (producer.commit_transaction, producer.abort_transaction):
                 with pytest.raises(ProducerFencedError):

@@ -513,9 +513,7 @@ def test_delivery_timeout() -> None:
                 broker.faults.extend(
                     [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000
                 )
-                with pytest.raises(
-                    DeliveryTimeoutError, match="1 records for t-0 were not acknowledged in 300 ms"
-                ):
+                with pytest.raises(DeliveryTimeoutError, match=r"1 records for t-0 .* in 300 ms"):
                     await acked(producer, "t", b"lost", partition=0)
                 broker.faults.clear()
                 await acked(producer, "t", b"later", partition=0)
@@ -619,9 +617,7 @@ def test_claims_state_schema_ids_where_the_option_is_set(carrier: str) -> None:
                     assert found == compute(raw, schema_ids=True)
 
     run(work())
-    with pytest.raises(
-        ValueError, match="claims_schema_ids True: expected claims to be tag or payload"
-    ):
+    with pytest.raises(ValueError, match="claims_schema_ids True: expected claims"):
         ProducerOptions(bootstrap_servers=["localhost:9092"], claims_schema_ids=True)
 
 

@@ -58,9 +58,7 @@ def test_walkers_of_fetch_answers_follow_the_definition(definitions: Any) -> Non
     try:
         text, old = protocol_layouts.file(definitions), protocol_layouts.raised(definitions)
         partition[1]["type"] = "string"
-        with pytest.raises(
-            SystemExit, match="partition: a field that no walker of a part can skip"
-        ):
+        with pytest.raises(SystemExit, match="partition: a field that no walker"):
             protocol_layouts.file(definitions)
     finally:
         del partition[1]

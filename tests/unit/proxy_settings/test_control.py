@@ -299,9 +299,7 @@ async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None
     assert gate.state is HandoverState.SERVING
     gate.end()
     (tmp_path / "file").touch()
-    with pytest.raises(
-        OSError, match="it is not a socket: remove it, or set control to another path"
-    ):
+    with pytest.raises(OSError, match="it is not a socket: remove it, or"):
         Running(tmp_path / "file")
     with pytest.raises(OSError, match="No such file or directory"):
         Running(tmp_path / "none" / "gate.sock")

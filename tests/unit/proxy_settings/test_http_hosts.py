@@ -236,7 +236,5 @@ def test_what_cannot_be_a_host_is_refused(name: str) -> None:
 
 
 def test_hosts_without_a_port_have_no_effect() -> None:
-    with pytest.raises(
-        ConfigError, match=r"allowed_hosts: has no effect: metrics\.address is null"
-    ):
+    with pytest.raises(ConfigError, match="allowed_hosts: has no effect"):
         settings(address=None, allowed_hosts=["gate"])

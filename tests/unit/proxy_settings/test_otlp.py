@@ -272,7 +272,5 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     monkeypatch.delitem(sys.modules, "batchval.proxy.watch.otlp_export", raising=False)
-    with pytest.raises(
-        ConfigError, match=r"metrics.otlp: .* needs opentelemetry.sdk.*batchval\[otel\]"
-    ):
+    with pytest.raises(ConfigError, match=r"opentelemetry.sdk.*batchval\[otel\]"):
         Gate(settings_from(values({"endpoint": "http://a"})))

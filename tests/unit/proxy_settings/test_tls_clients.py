@@ -231,10 +231,7 @@ async def test_a_revoked_intermediate_authority(clients: Clients) -> None:
 
 def test_files_that_hold_no_list(clients: Clients) -> None:
     authority = Authority("Clients")
-    with pytest.raises(
-        ConfigError,
-        match=r"revoked\.pem: holds no certificate revocation list, expected PEM blocks",
-    ):
+    with pytest.raises(ConfigError, match=r"revoked\.pem: holds no certificate revocation"):
         Context(clients.settings(authority, revoked=pem(authority.certificate)))
     with pytest.raises(ConfigError, match=r"revoked\.pem: "):
         Context(clients.settings(authority, revoked=b""))

@@ -41,9 +41,7 @@ def test_questions_and_answers(registry: ScriptedRegistry) -> None:
 def test_credentials_are_sent_and_never_shown(registry: ScriptedRegistry) -> None:
     client = RegistryClient(registry.url, credentials=lambda: ("gäte", "pl4nted"))
     registry.raw = answer(401, b'{"error_code": 401, "message": "no\\nentry"}')
-    with pytest.raises(
-        RegistryError, match=r"/schemas/ids/1/versions: HTTP 401: no\?entry$"
-    ) as error:
+    with pytest.raises(RegistryError, match=r"1/versions: HTTP 401: no\?entry$") as error:
         client.subjects_of(1)
     assert "pl4nted" not in str(error.value)
     word = base64.b64encode("gäte:pl4nted".encode()).decode()

@@ -70,9 +70,7 @@ def test_many_batches_come_near_the_normal_distribution(verified: int) -> None:
 
 def test_counts_that_cannot_be_are_refused() -> None:
     for lying, verified in ((0, 0), (-1, 5), (6, 5)):
-        with pytest.raises(
-            ValueError, match=f"lying is {lying} and verified is {verified}: expected"
-        ):
+        with pytest.raises(ValueError, match=f"lying is {lying} and verified is {verified}"):
             highest_share(lying, verified)
 
 
@@ -109,10 +107,7 @@ def test_the_label(counts: TrustCounts, words: str) -> None:
 
 @pytest.mark.parametrize("word", ["0", "-1", "1.1", "nan", "inf", "", "1%", "a", None, True, [1]])
 def test_rates_that_are_refused(word: object) -> None:
-    with pytest.raises(
-        BatchvalError,
-        match=r"invalid rate .*: expected a number above 0 and at most 1, for example",
-    ):
+    with pytest.raises(BatchvalError, match=r"invalid rate .*: expected a number above 0"):
         checked_rate(word)
 
 
@@ -139,10 +134,7 @@ def test_options_that_are_refused() -> None:
     with pytest.raises(BatchvalError, match="cannot be combined with mode kafka"):
         Options(trust_claims=0.5, mode="kafka")
     for seed in (-1, MAX_SEED + 1, "3", True):
-        with pytest.raises(
-            BatchvalError,
-            match=f"invalid seed {seed!r}: expected a whole number from 0 to {MAX_SEED}",
-        ):
+        with pytest.raises(BatchvalError, match=f"invalid seed {seed!r}: .* {MAX_SEED}"):
             Options(trust_claims=0.5, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(BatchvalError, match="invalid rate 2"):
         Options(trust_claims=2)

@@ -177,9 +177,7 @@ def test_levels(codec: str) -> None:
     for level in bad:  # type: ignore[union-attr]
         with pytest.raises(BatchvalError, match=name):
             TopicPolicy(**{name: level})
-        with pytest.raises(
-            BatchvalError, match=rf"{key} must be a whole number from .*, not {level}"
-        ):
+        with pytest.raises(BatchvalError, match=f"{key} must be a whole number .*not {level}"):
             TopicPolicy.from_kafka_config({key: level})
     for wrong in ("fast", "1.0", 1.0, True, "", b"1", [1]):
         with pytest.raises(BatchvalError, match=key):
@@ -250,9 +248,7 @@ def test_the_older_keys_default_means_no_bound() -> None:
 
 @pytest.mark.parametrize("value", ["-1", str(LONG_MAX + 1), "1h", True, 1.5])
 def test_an_older_key_of_the_wrong_kind(value: object) -> None:
-    with pytest.raises(
-        BatchvalError, match=r"message\.timestamp\.difference\.max\.ms must be a whole number"
-    ):
+    with pytest.raises(BatchvalError, match=r"difference\.max\.ms must be a whole number"):
         TopicPolicy.from_kafka_config({"message.timestamp.difference.max.ms": value})
 
 
