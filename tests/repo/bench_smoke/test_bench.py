@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import __main__ as runner
+from bench import runs
 from bench.validation import batches, cells, compare, jmh, native, report
 from tests.support.benches import ROOT, run
 
@@ -201,3 +203,56 @@ def test_a_part_of_a_run_is_not_saved(words: str, capsys: pytest.CaptureFixture[
         runner.main([*words.split(), "--write"])
     assert ended.value.code == 2
     assert "--write needs " in capsys.readouterr().err
+
+
+def answers(*rounds: list[float], probe: float = 100.0) -> list[dict[str, Any]]:
+    return [{"ns": list(values), "probe": [probe] * len(values)} for values in rounds]
+
+
+def test_slow_samples_do_not_count() -> None:
+    rounds = answers([10, 11, 12], [10, 12, 11])
+    rounds.append({"ns": [30.0, 31.0, 29.0], "probe": [150.0, 160.0, 121.0]})
+    time = report.of_samples(rounds, 100.0)
+    assert time is not None
+    assert (time.fast, time.by_round, time.all_slow) == (11, (11, 11, None), False)
+    assert time.median == 12  # of all nine
+    slow = report.of_samples(answers([30, 30, 30], probe=150.0), 100.0)
+    assert slow is not None
+    assert slow.all_slow
+    assert slow.fast == pytest.approx(20)
+    assert report.of_samples([{"error": "no"}], 100.0) is None
+
+
+def test_kafkas_best_iteration_is_compared_with_our_median() -> None:
+    raw = {
+        "v2-none-100-1000": {
+            "kafka": [{"ns": [30, 25, 28], "bytes": 9000}, {"ns": [40, 26, 22]}],
+            "native check_ranges": answers([10, 10, 10], [11, 11, 11]),
+        },
+    }
+    reader = report.Reader(raw, 100.0, {})
+    (row,) = report.validation_rows(reader)
+    assert (row["group"], row["name"]) == (report.SLOW_PATH.format(100, 1000), "none 100 × 1000 B")
+    assert row["value"] == pytest.approx(22 / 10.5)
+    assert row["median_value"] == pytest.approx(27 / 10.5)
+    assert row["spread"] > 0
+    kafka = reader.times()["v2-none-100-1000"]["kafka"]
+    assert kafka == {"us": 0.027, "best_us": 0.022, "bytes": None}
+
+
+def test_ways_take_turns_and_the_order_alternates() -> None:
+    order: list[str] = []
+
+    def way(name: str) -> Callable[[], int]:
+        return lambda: order.append(name) or len(order)
+
+    found = runs.in_turns({name: way(name) for name in "ab"}, 2, warm_ups=1)
+    assert "".join(order) == "ba" + "ab" + "ba"
+    assert found == {"a": [3, 6], "b": [4, 5]}
+
+
+def test_the_interval_is_that_of_a_median() -> None:
+    # of 30 values the 10th and the 21st, of 20 the 6th and the 15th: P(X <= 9) is 0.021 of 30
+    assert runs.interval([float(n) for n in range(30, 0, -1)]) == (10, 21)
+    assert runs.interval([float(n) for n in range(1, 21)]) == (6, 15)
+    assert runs.interval([2.0, 1.0, 3.0]) == (1, 3)

@@ -54,6 +54,18 @@ def test_requests_in_flight_are_counted_by_their_ids_whatever_the_pieces() -> No
         )
 
 
+def test_all_brokers_together_and_a_run_after_another() -> None:
+    count = wire.Wire()
+    first, second = count.connection(), count.connection()
+    first[0].feed(request(1) + request(2))
+    second[0].feed(request(1) + request(2) + request(3))
+    assert (count.highest, count.highest_total) == (3, 5)
+    count.start()
+    second[1].feed(response(1))  # of before
+    count.connection()[0].feed(request(1))
+    assert (count.highest, count.highest_total, count.report()["requests"]) == (1, 1, 1)
+
+
 def packet(from_client: bool, sequence: int, payload: bytes, flags: int = 16) -> bytes:
     ports = (CLIENT, BROKER) if from_client else (BROKER, CLIENT)
     tcp = struct.pack(">HHIIBBHHH", *ports, sequence & 0xFFFFFFFF, 0, 5 << 4, flags, 0, 0, 0)
