@@ -24,7 +24,7 @@ from batchval.proxy.kit.end_reasons import CLIENT, EndReason, reason_of
 from batchval.proxy.kit.sockets import transferred
 from batchval.proxy.session.connections import ClientConnection, Connections
 from batchval.proxy.session.fast_path import FastPath
-from batchval.proxy.session.pending_requests import facts_of
+from batchval.proxy.session.requests import facts_of
 from batchval.proxy.settings.options import ANONYMOUS, Facts
 from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, short
 from batchval.proxy.watch.clients import SeenClient, pair_of

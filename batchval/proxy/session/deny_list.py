@@ -22,7 +22,7 @@ from batchval.protocol.message import Chunks
 from batchval.protocol.walkers.broker_requests import BROKER_APIS, is_from_broker
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.produce.validation_queue import OneSlice
-from batchval.proxy.session.pending_requests import Answer, Item, Queue, Surroundings
+from batchval.proxy.session.requests import Answer, Item, Queue, Surroundings
 from batchval.proxy.settings.options import DenyRule
 
 __all__ = ["DenyList", "refuse_denied"]

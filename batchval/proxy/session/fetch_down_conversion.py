@@ -29,7 +29,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.proxy.produce.validation_queue import SLICE_S
 from batchval.proxy.session.old_fetches import MAX_FAULTS, Places
-from batchval.proxy.session.pending_requests import Answer, Lowering, Queue
+from batchval.proxy.session.requests import Answer, Lowering, Queue
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:

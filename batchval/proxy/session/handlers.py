@@ -18,7 +18,6 @@ the broker's answer what the client gets.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -36,29 +35,23 @@ from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.walkers.addresses import may_hold_addresses, rewrite_addresses
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower, merge
-from batchval.proxy.produce.produce_validator import RequestVerdict
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.session import version_bridge
-from batchval.proxy.session.pending_requests import (
+from batchval.proxy.session.requests import (
     Answer,
     Item,
     Queue,
     Respond,
-    facts_of,
-    throttle_ms,
+    forward_validated,
+    pass_on,
+    rewrite,
 )
 from batchval.proxy.session.sasl_exchange import TOKENS, UNSUPPORTED_SASL_MECHANISM
 
 __all__ = [
     "answer_versions",
-    "count_throttle",
-    "forward_validated",
-    "is_passed_on",
-    "is_rewritten",
     "of",
     "produce",
-    "respond",
-    "rewrite",
     "token",
     "wants_no_answer",
 ]
@@ -70,18 +63,6 @@ _TOPIC_IDS_FROM: Final = 13  # of Produce
 #: The oldest version of Produce that Kafka 4 knows: older ones go on as this one.
 OLDEST_PRODUCE: Final = PRODUCERS[ApiKey.PRODUCE].to
 _CLIENT_ID: Final = "batchval-gate"
-_CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the length
-
-#: Bytes besides the batches of a request of which a part goes on: the answer repeats them, on the
-#: loop. As many as 10,000 partitions need whose topics have the longest names, each with claims.
-MAX_MERGED_BYTES: Final = 4 << 20
-
-_pack_int = struct.Struct(">i").pack_into
-
-#: Answers of these do not show that the broker has authenticated the client.
-_BEFORE_AUTHENTICATION: Final = frozenset(
-    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-)
 
 Handler = Callable[[Queue, memoryview, int, int, int, Chunks], None]
 
@@ -99,73 +80,19 @@ def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Hand
     return _addresses if version >= changed_from else _plain
 
 
-def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | None:
-    """Return what the client gets of an answer, or None. Raises ProtocolError and OSError."""
-    correlation_id, key, version = facts_of(first)
-    answer = (
-        first
-        if isinstance(first, Answer)
-        else Answer(correlation_id, key, version, _respond_of(key, version))
-    )
-    if answer.respond is None:
-        raise ProtocolError("an answer came for a request that no broker has seen")
-    if key >= 0:
-        count_throttle(session, key, version, frame[4:])
-        if not session.authenticated and key not in _BEFORE_AUTHENTICATION:
-            # of some mechanisms only this answer shows that the broker knows the client
-            if not session.sasl.mechanism:
-                session.proxy.discovery.answered_without_authentication()
-            session.identity.authenticate()
-    return answer.respond(session, answer, frame)
-
-
-def _respond_of(key: int, version: int) -> Respond:
-    """Return what is done with an answer that the fast path takes where it names nobody."""
-    return rewrite if key == ApiKey.PRODUCE and may_hold_addresses(key, version) else _pass_on
-
-
-def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> None:
-    """Count an answer that asks the client to wait."""
-    wait_ms = throttle_ms(key, version, body)
-    if wait_ms > 0:
-        session.counters.throttled(key, wait_ms)
-
-
 # ---- what most APIs need -------------------------------------------------------------------------
 
 
 def _plain(
     session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
-    session.requests.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
-
-
-def _pass_on(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    frame[4:8] = answer.correlation_id.to_bytes(4, "big", signed=True)
-    return [frame]
-
-
-def is_passed_on(answer: Answer) -> bool:
-    """Return whether nothing but the correlation id of the broker's answer changes."""
-    return answer.respond is _pass_on
-
-
-def is_rewritten(answer: Answer) -> bool:
-    """Return whether the broker's answer may name brokers."""
-    return answer.respond is rewrite
+    session.requests.forward(frame, Answer(correlation_id, key, version, pass_on), out)
 
 
 def _addresses(
     session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     session.requests.forward(frame, Answer(correlation_id, key, version, rewrite), out)
-
-
-def rewrite(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    """Return an answer with the gate's listeners where it names brokers."""
-    return rewrite_addresses(
-        frame[4:], answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
-    )
 
 
 def _is_own(session: Queue, frame: memoryview) -> bool:
@@ -268,7 +195,7 @@ def _shaken(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
             session.sasl.accepted_0()
     if answer.version == 0:
         session.handshake_answered()
-    return _pass_on(session, answer, frame)
+    return pass_on(session, answer, frame)
 
 
 def token(session: Queue, frame: memoryview, out: Chunks) -> None:
@@ -304,7 +231,7 @@ def _authenticated(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
             session.sasl.refused(response.error_code)
         elif answer.facts.is_complete(bytes(response.auth_bytes)):
             session.identity.authenticated_as(answer.facts.principal)
-    return _pass_on(session, answer, frame)
+    return pass_on(session, answer, frame)
 
 
 # ---- Produce -------------------------------------------------------------------------------------
@@ -334,7 +261,7 @@ def produce(
     if request.expects_response:
         respond: Respond = _lower
         if version >= OLDEST_PRODUCE:
-            respond = rewrite if may_hold_addresses(ApiKey.PRODUCE, version) else _pass_on
+            respond = rewrite if may_hold_addresses(ApiKey.PRODUCE, version) else pass_on
         answer = Answer(correlation_id, ApiKey.PRODUCE, version, respond)
     question = None
     if version >= _TOPIC_IDS_FROM or not session.authenticated:
@@ -415,69 +342,10 @@ def _validate_item(session: Queue, item: Item) -> None:
         session.proxy.validation.submit(session, item, item.request, item.verdict)
 
 
-def forward_validated(
-    session: Queue,
-    frame: memoryview,
-    answer: Answer | None,
-    request: ProduceRequestView,
-    verdict: RequestVerdict,
-    out: Chunks,
-) -> bool:
-    """Send on what passes, and remember what the answer must say of the rest.
-
-    Returns whether the session ends, as a broker's does: a request without an answer was refused.
-    """
-    ready = verdict.gate.settle(request, verdict, session.facts)
-    if not verdict.any_left:
-        if answer is None or ready is None:
-            return verdict.refuses and session.end("acks_0_refused")
-        session.counters.requests_answered_here_total += 1
-        # straight into its place: the session writes it after this request
-        answer.respond, answer.ready, answer.held = None, ready, sum(map(len, ready))
-        session.requests.made += answer.held
-        return False
-    if (
-        verdict.refusals is not None
-        and request.size > MAX_MERGED_BYTES
-        and request.size_without_records > MAX_MERGED_BYTES
-    ):
-        session.abort("request_names")  # no topic has names that long
-        return False
-    wire_id = 0 if answer is None else session.requests.next_id(answer)
-    if verdict.untouched:
-        _pack_int(frame, _CORRELATION_ID, wire_id)
-        out.append(frame)
-        return False
-    session.counters.requests_rewritten_total += 1
-    out.extend(verdict.forwarded(request, wire_id))
-    if verdict.refusals is None:
-        return False
-    if answer is None:
-        return verdict.refuses and session.end("acks_0_refused")
-    answer.respond = _merge
-    answer.facts = request, verdict.refusals
-    session.requests.keep(answer, len(frame))
-    return False
-
-
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     """Return the broker's answer in the version of an old request."""
     response = ProduceResponseView(frame[4:], OLDEST_PRODUCE)
     return lower(response, answer.version, correlation_id=answer.correlation_id)
-
-
-def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    """Return the broker's answer with what was refused here."""
-    request, refusals = answer.facts
-    session.requests.let_go(answer)
-    response = ProduceResponseView(frame[4:], request.written_version)
-    merged = merge(request, refusals, response, correlation_id=answer.correlation_id)
-    if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
-        return merged
-    body = memoryview(b"".join(merged))[4:]
-    return rewrite_addresses(
-        body, answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
-    )
 
 
 _HANDLERS: Final[Mapping[int, Handler]] = {

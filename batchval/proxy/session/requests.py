@@ -24,25 +24,383 @@ same length, since the answer's length has been written long before.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.message import Chunks
+from batchval.protocol.old_versions import Raised
+from batchval.protocol.walkers.addresses import may_hold_addresses, rewrite_addresses
 from batchval.protocol.walkers.fetch_tail import FetchTail, rewrite_tail
-from batchval.proxy.session import handlers
+from batchval.protocol.walkers.produce import ProduceRequestView
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, merge
+from batchval.proxy.cluster.discovery import Discovery
+from batchval.proxy.kit.topics import KnownTopics
+from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
+from batchval.proxy.produce.validation_queue import OneSlice, ValidationQueue
 from batchval.proxy.session.fast_path import FastPath
-from batchval.proxy.session.handlers import is_passed_on, is_rewritten
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Queue, facts_of
-from batchval.proxy.settings.options import Counters
+from batchval.proxy.session.old_fetches import OldFetches
+from batchval.proxy.session.sasl_exchange import SaslExchange
+from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, RuntimeLimits
+from batchval.proxy.watch.senders import Sender, Share
 
-__all__ = ["SEND_S", "AnswerFault", "AnswerStream", "Requests", "check_size", "stream_of"]
+__all__ = [
+    "SEND_S",
+    "Answer",
+    "AnswerFault",
+    "AnswerStream",
+    "Item",
+    "Lowering",
+    "Queue",
+    "Requests",
+    "Respond",
+    "Surroundings",
+    "check_size",
+    "facts_of",
+    "forward_validated",
+    "pass_on",
+    "respond",
+    "rewrite",
+    "stream_of",
+]
+
+_FETCH_BIT: Final = 48
+#: Answers of these do not show that the broker has authenticated the client.
+_BEFORE_AUTHENTICATION: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
+
+#: Bytes besides the batches of a request of which a part goes on: the answer repeats them, on the
+#: loop. As many as 10,000 partitions need whose topics have the longest names, each with claims.
+MAX_MERGED_BYTES: Final = 4 << 20
+
+_CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the length
+
+
+#: Makes of a broker's frame (with its length) what goes to the client; None: nothing does.
+Respond = Callable[["Queue", "Answer", memoryview], "Chunks | None"]
+
+
+class Surroundings(Protocol):
+    """The objects that all sessions of a listener share and handlers use."""
+
+    topics: KnownTopics
+    loop: asyncio.AbstractEventLoop
+    carried: Mapping[int, tuple[int, int]]
+    validation: ValidationQueue
+    options: ProxyOptions
+    discovery: Discovery
+
+    def log_error(self, text: str, error: BaseException | None) -> None: ...
+    def learn_topics(self, body: memoryview, version: int) -> None: ...
+    def learn_topics_then(
+        self, body: memoryview, version: int, then: Callable[[], None]
+    ) -> None: ...
+    def intersected(
+        self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]
+    ) -> Chunks: ...
+
+
+class AnswerPlaces(Protocol):
+    """The requests of a session and the places of their answers: ``requests.Requests``."""
+
+    made: int
+    fast_path: FastPath
+
+    @property
+    def outbox(self) -> deque[Item]: ...
+    @property
+    def answers(self) -> deque[Answer | int]: ...
+    def next_id(self, answer: Answer) -> int: ...
+    def place(self, answer: Answer) -> None: ...
+    def forward(
+        self,
+        frame: memoryview,
+        answer: Answer,
+        to_broker: list[bytes | memoryview],
+        *,
+        is_own: bool = False,
+    ) -> None: ...
+    def put(self, item: Item) -> None: ...
+    def keep(self, answer: Answer, held: int) -> None: ...
+    def let_go(self, answer: Answer) -> None: ...
+    def take_raised(
+        self, item: Item, frame: memoryview, questions: list[tuple[memoryview, Answer]]
+    ) -> None: ...
+
+
+class Authenticated(Protocol):
+    """The client's identity: ``identity.Identity``."""
+
+    def authenticate(self) -> None: ...
+    def authentication_begins(self) -> None: ...
+    def authenticated_as(self, principal: str) -> None: ...
+    def introduce(self, frame: memoryview, version: int) -> None: ...
+
+
+class Queue(Protocol):
+    """The part of a session that handlers use."""
+
+    gate: ProduceValidator
+    raised: Mapping[int, Raised]
+    limits: RuntimeLimits
+    counters: Counters
+    sasl: SaslExchange
+    old_fetches: OldFetches
+    account: Sender
+    share: Share
+    facts: Facts
+    sender: str
+    authenticated: bool
+
+    @property
+    def requests(self) -> AnswerPlaces: ...
+    @property
+    def identity(self) -> Authenticated: ...
+    @property
+    def proxy(self) -> Surroundings: ...
+    def validated(self, item: object, error: BaseException | None) -> None: ...
+    def keep(self, answer: Answer, held: int) -> None: ...
+    def send_ready(self) -> None: ...
+    def drop_from(self, item: Item) -> None: ...
+    def convert(self, lowering: Lowering) -> None: ...
+    def converted(self, lowering: Lowering, error: BaseException | None) -> None: ...
+    def conversion_grew(self, lowering: Lowering, held: int) -> None: ...
+    def fault(self, what: str, error: BaseException | None) -> None: ...
+    def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None: ...
+    def wait_for_handshake(self) -> None: ...
+    def handshake_answered(self) -> None: ...
+    def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]: ...
+    def written_brokers(self, version: int) -> dict[bytes, bytes]: ...
+    def abort(self, why: str, detail: str = "") -> None: ...
+    def end(self, why: str, detail: str = "") -> bool: ...
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """A place in the queue of answers.
+
+    ``respond``  what is done with the broker's answer; None for an answer that is made here
+    ``ready``    an answer that is made here, once it is known
+    ``held``     bytes that the session holds until this place is left
+    ``taken_ns`` when the client's request was taken; 0 for one of the gate's own
+    """
+
+    correlation_id: int
+    key: int
+    version: int
+    respond: Respond | None
+    ready: Chunks | None = None
+    held: int = 0
+    taken_ns: int = 0
+    facts: Any = None  # what respond needs besides
+
+    @property
+    def has_id(self) -> bool:
+        """Return whether the broker's frame starts with a correlation id; a SASL token has none."""
+        return self.key >= 0
+
+
+def facts_of(first: Answer | int) -> tuple[int, int, int]:
+    """Return (correlation id, API key, version) of a place in the queue; key -1: not known."""
+    if isinstance(first, Answer):
+        return first.correlation_id, first.key, first.version
+    correlation_id = (first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+    if first <= 0x7FFFFFFF:
+        return correlation_id, -1, 0
+    return (
+        correlation_id,
+        ApiKey.FETCH if first >> _FETCH_BIT else ApiKey.PRODUCE,
+        first >> 32 & 0xFFFF,
+    )
+
+
+def throttle_ms(key: int, version: int, body: memoryview) -> int:
+    """Return the throttle time in ms of a Produce or Fetch answer without its length; else 0."""
+    if key == ApiKey.FETCH:
+        at = 4 if version < 12 else 5
+    elif key == ApiKey.PRODUCE and version >= 10:
+        return ProduceResponseView(body, version).throttle_time_ms
+    elif key == ApiKey.PRODUCE:
+        at = len(body) - (4 if version < 9 else 5)
+    else:
+        return 0
+    return int.from_bytes(body[at : at + 4], "big", signed=True)
+
+
+class Lowering(OneSlice):
+    """A job that makes the client's answer of the broker's.
+
+    ``answer``  its place in the queue
+    ``held``    bytes that the session holds for it
+    """
+
+    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
+        super().__init__(frame)
+        self.session = session
+        self.answer = answer
+        self.held = len(frame)
+        self._ready: Chunks = []
+
+    def done(self, error: BaseException | None) -> None:
+        """Hand the answer to the session."""
+        self.session.converted(self, error)
+
+    def finish(self) -> Chunks:
+        """Return the client's answer, on the loop."""
+        return self._ready
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A request that cannot go on yet: its own verdict is awaited, or that of a request before it.
+
+    ``frame``      as it came
+    ``answer``     its place, None where no answer comes (acks=0)
+    ``request``, ``verdict``  of a Produce request
+    ``waits``      True until its verdict is known
+    ``copied``     bytes of batches that go on with other claims, once they are made
+    ``work``       of a request of an old version that is raised in a thread
+    """
+
+    frame: memoryview
+    answer: Answer | None = None
+    request: ProduceRequestView | None = None
+    verdict: RequestVerdict | None = None
+    waits: bool = False
+    copied: int = 0
+    work: OneSlice | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that the session holds for this request."""
+        return len(self.frame) + self.copied
+
+
+# ---- what is done with answers -------------------------------------------------------------------
+
+
+def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | None:
+    """Return what the client gets of an answer, or None. Raises ProtocolError and OSError."""
+    correlation_id, key, version = facts_of(first)
+    answer = (
+        first
+        if isinstance(first, Answer)
+        else Answer(correlation_id, key, version, _respond_of(key, version))
+    )
+    if answer.respond is None:
+        raise ProtocolError("an answer came for a request that no broker has seen")
+    if key >= 0:
+        count_throttle(session, key, version, frame[4:])
+        if not session.authenticated and key not in _BEFORE_AUTHENTICATION:
+            # of some mechanisms only this answer shows that the broker knows the client
+            if not session.sasl.mechanism:
+                session.proxy.discovery.answered_without_authentication()
+            session.identity.authenticate()
+    return answer.respond(session, answer, frame)
+
+
+def _respond_of(key: int, version: int) -> Respond:
+    """Return what is done with an answer that the fast path takes where it names nobody."""
+    return rewrite if key == ApiKey.PRODUCE and may_hold_addresses(key, version) else pass_on
+
+
+def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> None:
+    """Count an answer that asks the client to wait."""
+    wait_ms = throttle_ms(key, version, body)
+    if wait_ms > 0:
+        session.counters.throttled(key, wait_ms)
+
+
+def pass_on(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    frame[4:8] = answer.correlation_id.to_bytes(4, "big", signed=True)
+    return [frame]
+
+
+def is_passed_on(answer: Answer) -> bool:
+    """Return whether nothing but the correlation id of the broker's answer changes."""
+    return answer.respond is pass_on
+
+
+def is_rewritten(answer: Answer) -> bool:
+    """Return whether the broker's answer may name brokers."""
+    return answer.respond is rewrite
+
+
+def rewrite(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    """Return an answer with the gate's listeners where it names brokers."""
+    return rewrite_addresses(
+        frame[4:], answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
+    )
+
+
+def forward_validated(
+    session: Queue,
+    frame: memoryview,
+    answer: Answer | None,
+    request: ProduceRequestView,
+    verdict: RequestVerdict,
+    out: Chunks,
+) -> bool:
+    """Send on what passes, and remember what the answer must say of the rest.
+
+    Returns whether the session ends, as a broker's does: a request without an answer was refused.
+    """
+    ready = verdict.gate.settle(request, verdict, session.facts)
+    if not verdict.any_left:
+        if answer is None or ready is None:
+            return verdict.refuses and session.end("acks_0_refused")
+        session.counters.requests_answered_here_total += 1
+        # straight into its place: the session writes it after this request
+        answer.respond, answer.ready, answer.held = None, ready, sum(map(len, ready))
+        session.requests.made += answer.held
+        return False
+    if (
+        verdict.refusals is not None
+        and request.size > MAX_MERGED_BYTES
+        and request.size_without_records > MAX_MERGED_BYTES
+    ):
+        session.abort("request_names")  # no topic has names that long
+        return False
+    wire_id = 0 if answer is None else session.requests.next_id(answer)
+    if verdict.untouched:
+        _pack_int(frame, _CORRELATION_ID, wire_id)
+        out.append(frame)
+        return False
+    session.counters.requests_rewritten_total += 1
+    out.extend(verdict.forwarded(request, wire_id))
+    if verdict.refusals is None:
+        return False
+    if answer is None:
+        return verdict.refuses and session.end("acks_0_refused")
+    answer.respond = _merge
+    answer.facts = request, verdict.refusals
+    session.requests.keep(answer, len(frame))
+    return False
+
+
+def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    """Return the broker's answer with what was refused here."""
+    request, refusals = answer.facts
+    session.requests.let_go(answer)
+    response = ProduceResponseView(frame[4:], request.written_version)
+    merged = merge(request, refusals, response, correlation_id=answer.correlation_id)
+    if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
+        return merged
+    body = memoryview(b"".join(merged))[4:]
+    return rewrite_addresses(
+        body, answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
+    )
+
+
+# ---- large answers -------------------------------------------------------------------------------
 
 #: Bytes of a tail: brokers are few.
 MAX_TAIL_BYTES: Final = 1 << 20
@@ -285,7 +643,7 @@ class Requests:
             item = outbox.popleft()
             self.waiting -= item.size
             if item.request is not None and item.verdict is not None:
-                if handlers.forward_validated(
+                if forward_validated(
                     session, item.frame, item.answer, item.request, item.verdict, to_broker
                 ):
                     self.drop()
@@ -383,7 +741,7 @@ class Requests:
         try:
             first = self.answers.popleft()
             check_size(first, len(frame))
-            ready = handlers.respond(session, first, frame)
+            ready = respond(session, first, frame)
         except (ProtocolError, OSError) as error:
             return _malformed(error)
         if ready is not None:
@@ -451,7 +809,7 @@ class Requests:
         self.answers.popleft()
         self._counters.answers_total += 1
         self._counters.answers_streamed_total += 1
-        handlers.count_throttle(session, stream.key, stream.version, head[4:])
+        count_throttle(session, stream.key, stream.version, head[4:])
         piece = splitter.stream_partial()
         _pack_int(piece, 4, stream.correlation_id)
         return self._pass_piece(session, piece, out)

@@ -56,8 +56,15 @@ from batchval.proxy.session.fast_path import FastPath, Routes
 from batchval.proxy.session.identity import Identity, Knowing
 from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
 from batchval.proxy.session.old_fetches import OldFetches
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Surroundings, facts_of
-from batchval.proxy.session.requests import AnswerFault, Requests
+from batchval.proxy.session.requests import (
+    Answer,
+    AnswerFault,
+    Item,
+    Lowering,
+    Requests,
+    Surroundings,
+    facts_of,
+)
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import SessionEvent, SessionState
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, RuntimeLimits

@@ -23,7 +23,7 @@ from batchval.protocol.old_list_offsets import OldListOffsets
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
 from batchval.proxy.produce.validation_queue import OneSlice
 from batchval.proxy.session.fetch_down_conversion import FetchConversion, FetchFacts, is_empty
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Queue
+from batchval.proxy.session.requests import Answer, Item, Lowering, Queue
 
 __all__ = ["raised_by", "take"]
 

@@ -37,7 +37,7 @@ from batchval.proxy.session import session as session_module
 from batchval.proxy.session.connections import CONVERTING, VALIDATING
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.old_fetches import MAX_FAULTS, OldFetches
-from batchval.proxy.session.pending_requests import Answer
+from batchval.proxy.session.requests import Answer
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import SessionState
 from batchval.proxy.settings.options import RuntimeLimits

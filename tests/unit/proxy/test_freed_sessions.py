@@ -26,8 +26,7 @@ from batchval.proxy.session.connections import BrokerConnection, ClientConnectio
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import Lifetime
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering
-from batchval.proxy.session.requests import Requests
+from batchval.proxy.session.requests import Answer, Item, Lowering, Requests
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.options import RuntimeLimits
 from batchval.proxy.tls.handshakes import HandshakeError

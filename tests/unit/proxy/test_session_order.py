@@ -17,7 +17,7 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
-from batchval.proxy.session.pending_requests import Answer
+from batchval.proxy.session.requests import Answer
 from batchval.proxy.session.session import MAX_HELD_BYTES, Session
 from batchval.proxy.session.session_states import SessionState
 from tests.support.network import until
