@@ -82,12 +82,8 @@ class Held(Protocol):
 class Holder(Protocol):
     """The part of a session that the budget uses."""
 
-    address: str
-
     @property
     def connections(self) -> Held: ...
-    @property
-    def spoke(self) -> bool: ...
     def held(self) -> int: ...
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
@@ -200,13 +196,13 @@ class Budget:
         counters.connections_open += 1
         return None
 
-    def release(self, session: Holder) -> None:
-        """Forget a session both of whose connections are gone."""
-        count = self._by_address.get(session.address, 0) - 1
+    def release(self, session: Holder, address: str) -> None:
+        """Forget a session of this address both of whose connections are gone."""
+        count = self._by_address.get(address, 0) - 1
         if count > 0:
-            self._by_address[session.address] = count
+            self._by_address[address] = count
         else:
-            self._by_address.pop(session.address, None)
+            self._by_address.pop(address, None)
         self._paused.pop(session, None)
         self._granted.pop(session, None)
         self._full.pop(session, None)
@@ -240,8 +236,11 @@ class Budget:
     def _set_blocks_limit(self) -> None:
         self.blocks_limit = -1 if self._paused else self.threshold - self.other
 
-    def look(self, session: Holder) -> None:
-        """Pause a session that may not hold more for now. Called after it has read or written."""
+    def look(self, session: Holder, *, spoke: bool) -> None:
+        """Pause a session that may not hold more for now. Called after it has read or written.
+
+        ``spoke``  whether its client has sent a whole request
+        """
         held = self.measure()
         if held <= self.threshold:
             if self._paused:
@@ -255,7 +254,7 @@ class Budget:
             return
         own = session.held()
         # a client that has sent a whole request before may hold more than one that has not
-        limit = self.limit + self.beyond if session.spoke else self.threshold
+        limit = self.limit + self.beyond if spoke else self.threshold
         if own and (held > limit or own > SMALL):
             self._pause(session)
             self._start_timer()

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, NamedTuple
 
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
-from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.kit.end_reasons import CLIENT, EndReason, reason_of
 from batchval.proxy.kit.sockets import transferred
-from batchval.proxy.session.connections import ClientConnection, Connections
-from batchval.proxy.session.fast_path import FastPath
-from batchval.proxy.session.requests import facts_of
-from batchval.proxy.settings.options import ANONYMOUS, Facts
+from batchval.proxy.session.connections import Connections
+from batchval.proxy.session.identity import Identity
+from batchval.proxy.session.requests import Requests, facts_of
+from batchval.proxy.settings.options import ANONYMOUS
 from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, short
 from batchval.proxy.watch.clients import SeenClient, pair_of
 from batchval.proxy.watch.metrics import Family
@@ -48,36 +46,20 @@ ApiKeyAndVersion = tuple[int, int]
 log = logging.getLogger("batchval.proxy")
 
 
-class Awaiting(Protocol):
-    """The requests of a session: ``requests.Requests``."""
+class Connection(NamedTuple):
+    """The parts of a session that a log line describes.
 
-    @property
-    def answers(self) -> deque[Any]: ...
-
-
-class Connection(Protocol):
-    """The part of a session that a log line describes.
-
-    ``name``    host and port of the client
-    ``opened``  when it was accepted, in seconds of the loop's clock
+    ``node_id``  of the broker whose listener it came by; None: the bootstrap address
+    ``opened``   when the client was accepted, in seconds of the loop's clock; ``now``: the time
     """
 
-    name: str
-    opened: float
-    facts: Facts
-    client: ClientConnection
+    identity: Identity
+    seen: SeenClient
     connections: Connections
-
-    @property
-    def requests(self) -> Awaiting: ...
-
-    @property
-    def listener(self) -> ListeningPort: ...
-    @property
-    def seen_client(self) -> SeenClient: ...
-    @property
-    def fast_path(self) -> FastPath: ...
-    def now(self) -> float: ...
+    requests: Requests
+    node_id: int | None
+    opened: float
+    now: float
 
 
 class ConnectionLog:
@@ -113,21 +95,21 @@ class ConnectionLog:
 
     def ended(
         self,
-        session: Connection,
+        connection: Connection,
         why: str,
         detail: str = "",
         request: ApiKeyAndVersion | None = None,
     ) -> None:
         """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
         reason = reason_of(why)
-        if self._may_write(why, reason, partial(_who, session)):
-            facts = _facts(session, request)
+        if self._may_write(why, reason, partial(_who, connection)):
+            facts = _facts(connection, request)
             facts |= {
                 "reason": why,
                 "meaning": reason.meaning,
                 "detail": short(detail, _MAX_DETAIL_LENGTH),
             }
-            _write(reason.level, "connection ended", facts | _amounts(session))
+            _write(reason.level, "connection ended", facts | _amounts(connection))
 
     def refused(self, listener: str, client: str, why: str) -> None:
         """Write that a connection was closed as soon as it was accepted."""
@@ -141,13 +123,13 @@ class ConnectionLog:
             }
             _write(reason.level, "connection ended", facts)
 
-    def closed_by_client(self, session: Connection) -> None:
+    def closed_by_client(self, connection: Connection) -> None:
         """Write, with level debug, that the client has closed the connection."""
-        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT), partial(_who, session)):
-            facts = _facts(session, None) | {"requests": session.seen_client.requests}
-            _write(logging.DEBUG, "connection closed by the client", facts | _seconds(session))
+        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT), partial(_who, connection)):
+            facts = _facts(connection, None) | {"requests": connection.seen.requests}
+            _write(logging.DEBUG, "connection closed by the client", facts | _seconds(connection))
 
-    def debug(self, session: Connection, event: str, **facts: object) -> None:
+    def debug(self, connection: Connection, event: str, **facts: object) -> None:
         """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
         if self._debug_tokens.take():
             found = {
@@ -156,7 +138,8 @@ class ConnectionLog:
             _write(
                 logging.DEBUG,
                 event,
-                {"listener": session.facts.listener, "client": session.name} | found,
+                {"listener": connection.identity.facts.listener, "client": connection.identity.name}
+                | found,
             )
         else:
             self._leave_out("debug")
@@ -201,9 +184,9 @@ class ConnectionLog:
         yield Family("counter", "log_connections_left_out", text, ("reason",), samples)
 
 
-def _who(session: Connection) -> tuple[str, str]:
+def _who(connection: Connection) -> tuple[str, str]:
     """Return the principal and the client of a session."""
-    return session.facts.principal, session.name
+    return connection.identity.facts.principal, connection.identity.name
 
 
 def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
@@ -214,52 +197,48 @@ def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
     )
 
 
-def _facts(session: Connection, request: ApiKeyAndVersion | None) -> dict[str, object]:
+def _facts(connection: Connection, request: ApiKeyAndVersion | None) -> dict[str, object]:
     """Return who was connected, to which broker, and the request that matters."""
-    seen, broker, node_id = (
-        session.seen_client,
-        session.connections.broker,
-        session.listener.node_id,
-    )
+    identity, seen, broker = connection.identity, connection.seen, connection.connections.broker
     seen.collect()
-    key, version = request or _last_request(session)
+    key, version = request or _last_request(connection)
     return {
-        "listener": session.facts.listener,
-        "client": session.name,
+        "listener": connection.identity.facts.listener,
+        "client": connection.identity.name,
         "client_id": None if seen.client_id is None else short(seen.client_id),
-        "software": seen.software.name,
-        "software_version": seen.software.version,
-        "principal": short(session.facts.principal),
-        "broker": "bootstrap" if node_id is None else node_id,
+        "software": identity.software.name,
+        "software_version": identity.software.version,
+        "principal": short(identity.facts.principal),
+        "broker": "bootstrap" if connection.node_id is None else connection.node_id,
         "broker_address": None if broker is None else broker.address,
         "api": None if key < 0 else APIS[key].name if key in APIS else key,
         "version": None if key < 0 else version,
     }
 
 
-def _last_request(session: Connection) -> ApiKeyAndVersion:
+def _last_request(connection: Connection) -> ApiKeyAndVersion:
     """Return the oldest request that awaits its answer, else the last one; key -1: not known."""
-    if session.requests.answers:
-        _, key, version = facts_of(session.requests.answers[0])
+    if connection.requests.answers:
+        _, key, version = facts_of(connection.requests.answers[0])
         if key >= 0:
             return key, version
-    last = session.fast_path.last
+    last = connection.requests.fast_path.last
     return (-1, 0) if last < 0 else pair_of(last)
 
 
-def _amounts(session: Connection) -> dict[str, object]:
+def _amounts(connection: Connection) -> dict[str, object]:
     """Return what the kernel has counted of the connection so far, with what TLS adds."""
-    received, sent = transferred(session.client.transport)
+    received, sent = transferred(connection.connections.client.transport)
     amounts: dict[str, object] = {
         "received": received,
         "sent": sent,
-        "requests": session.seen_client.requests,
+        "requests": connection.seen.requests,
     }
-    return amounts | _seconds(session)
+    return amounts | _seconds(connection)
 
 
-def _seconds(session: Connection) -> dict[str, object]:
-    return {"seconds": round(max(0.0, session.now() - session.opened), 3)}
+def _seconds(connection: Connection) -> dict[str, object]:
+    return {"seconds": round(max(0.0, connection.now - connection.opened), 3)}
 
 
 def upgrade_advice(key: int) -> str:

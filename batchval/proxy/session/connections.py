@@ -78,10 +78,8 @@ MAX_WRITE_BYTES: Final = 4 << 20
 class BrokerSide(Protocol):
     """The part of a session that its connection to a broker calls."""
 
-    def broker_frames(self, frames: list[memoryview]) -> None: ...
-    def broker_full(self) -> None: ...
-    def broker_drained(self) -> None: ...
-    def broker_frame_error(self) -> None: ...
+    def broker_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None: ...
+    def broker_full(self, is_full: bool) -> None: ...
     def broker_lost(self) -> None: ...
     def abort(self, why: str) -> None: ...
 
@@ -135,21 +133,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             frames = self.splitter.buffer_updated(nbytes)
         except FrameError as error:
-            self.session.broker_frames(error.frames)
-            self.session.broker_frame_error()
+            self.session.broker_frames(error.frames, error)
             return
         self.session.broker_frames(frames)
 
     def pause_writing(self) -> None:
         self.is_full = True
-        self.session.broker_full()
+        self.session.broker_full(True)
 
     def resume_writing(self) -> None:
         self.is_full = False
         if self.parts:
             self._go_on()
         else:
-            self.session.broker_drained()
+            self.session.broker_full(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
@@ -180,7 +177,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _write_parts(self, pieces: list[bytes | memoryview]) -> None:
         self.parts.extend(pieces)
-        self.session.broker_full()
+        self.session.broker_full(True)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -202,7 +199,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if self.ends:
                 transport.close()
             elif not self.is_full:
-                self.session.broker_drained()
+                self.session.broker_full(False)
         elif not self.is_full:
             asyncio.get_running_loop().call_soon(self._go_on)
 
@@ -237,10 +234,8 @@ class ClientSide(Protocol):
     """The part of a session that its client's connection calls."""
 
     def client_accepted(self) -> None: ...
-    def client_frames(self, frames: list[memoryview]) -> None: ...
-    def client_frame_error(self, error: FrameError) -> None: ...
-    def client_full(self) -> None: ...
-    def client_drained(self) -> None: ...
+    def client_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None: ...
+    def client_full(self, is_full: bool) -> None: ...
     def client_lost(self) -> None: ...
 
 
@@ -267,16 +262,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             frames = self.splitter.buffer_updated(nbytes)
         except FrameError as error:
-            self.session.client_frames(error.frames)
-            self.session.client_frame_error(error)
+            self.session.client_frames(error.frames, error)
             return
         self.session.client_frames(frames)
 
     def pause_writing(self) -> None:
-        self.session.client_full()
+        self.session.client_full(True)
 
     def resume_writing(self) -> None:
-        self.session.client_drained()
+        self.session.client_full(False)
 
     def eof_received(self) -> bool:
         return False  # the transport closes itself

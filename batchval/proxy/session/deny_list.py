@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
@@ -21,8 +21,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.walkers.broker_requests import BROKER_APIS, is_from_broker
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.produce.validation_queue import OneSlice
-from batchval.proxy.session.requests import Answer, Item, Queue, Surroundings
+from batchval.proxy.session.requests import Answer, Denial, Item, RequestJob, Requests
 from batchval.proxy.settings.options import DenyRule
 
 __all__ = ["DenyList", "refuse_denied"]
@@ -99,84 +98,72 @@ def _denied_by(rules: Iterable[DenyRule]) -> _Denied:
     )
 
 
-class Denies(Surroundings, Protocol):
-    """The part of a listener that denying uses."""
-
-    deny_list: DenyList | None
-
-
-class Denier(Queue, Protocol):
-    """The part of a session that denying uses."""
-
-    @property
-    def proxy(self) -> Denies: ...
-    def note_denied(self, key: int, version: int, inter_broker: bool) -> None: ...
-
-
 def refuse_denied(
-    session: Denier, frame: memoryview, key: int, version: int, correlation_id: int
+    requests: Requests,
+    deny_list: DenyList,
+    frame: memoryview,
+    key: int,
+    version: int,
+    correlation_id: int,
 ) -> bool:
     """Answer a request that is denied to its client; return whether it was. Raises ProtocolError.
 
     A request that comes before the broker has authenticated the client ends the connection: clients
     wait for that.
     """
-    if (deny_list := session.proxy.deny_list) is None:  # a reload has removed it
-        return False
     if deny_list.denies(frame, key, None) is None:
         return False
     is_asked = any(
-        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.requests.answers
+        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in requests.answers
     )
-    if is_asked or not session.authenticated:
-        session.end("denied_early")
+    if is_asked or not requests.identity.authenticated:
+        requests.end("denied_early")
         return True
-    if (why := deny_list.denies(frame, key, session.facts.principal)) is None:
+    if (why := deny_list.denies(frame, key, requests.identity.facts.principal)) is None:
         return False
-    session.note_denied(key, version, why == "inter-broker")
-    if _is_unanswerable(session, frame, key):
+    requests.effects.append(Denial(key, version, why == "inter-broker"))
+    if _is_unanswerable(requests, frame, key):
         return True
     answer = Answer(correlation_id, key, version, None)
     is_part = why == "inter-broker" and key not in BROKER_APIS
     name = APIS[key].name
-    work = _Denying(session, frame, answer, f"{name} between brokers" if is_part else name)
+    work = _Denying(requests, frame, answer, f"{name} between brokers" if is_part else name)
     if len(frame) <= INLINE or not reads_request(key):
         ready = work.made()
-        session.requests.place(answer)
-        session.answer_here(answer, ready)
+        requests.place(answer)
+        requests.answer_here(answer, ready)
     else:
-        session.requests.place(answer)
-        session.keep(answer, GROWTH * len(frame))
+        requests.place(answer)
+        requests.keep_now(answer, GROWTH * len(frame))
         work.item.work = work
-        session.requests.put(work.item)
-        session.proxy.validation.put(work)
+        requests.put(work.item)
+        requests.effects.append(work)
     return True
 
 
-def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
+def _is_unanswerable(requests: Requests, frame: memoryview, key: int) -> bool:
     """End the session where a request gets no answer; return whether it has been ended."""
     if key == ApiKey.PRODUCE:
-        most = session.limits.max_partitions
+        most = requests.limits.max_partitions
         if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
             return False
-        session.end("denied")  # as a broker does: nobody waits for the error
+        requests.end("denied")  # as a broker does: nobody waits for the error
     elif reads_request(key) and len(frame) > MAX_READ_BYTES:
-        session.end("denied_size")
+        requests.end("denied_size")
     else:
         return False
     return True
 
 
-class _Denying(OneSlice):
+class _Denying(RequestJob):
     """A job that makes the answer to one denied request, for ``ValidationQueue``."""
 
-    def __init__(self, session: Denier, frame: memoryview, answer: Answer, what: str) -> None:
-        super().__init__(frame)
+    def __init__(self, requests: Requests, frame: memoryview, answer: Answer, what: str) -> None:
+        super().__init__(requests, frame)
         self._what = what
-        self.session = session
         self.answer = answer
         self.item = Item(frame, answer, waits=True)
-        self._most = session.limits.max_partitions
+        self._most = requests.limits.max_partitions
         self._ready: Chunks = []
 
     def made(self) -> Chunks:
@@ -191,24 +178,24 @@ class _Denying(OneSlice):
         """Make the answer, in a thread."""
         self._ready = self.made()
 
-    def done(self, error: BaseException | None) -> None:
-        """Answer, and send on what waits for this request."""
-        session, item = self.session, self.item
+    def finish(self, error: BaseException | None) -> bool:
+        """Answer, and let go on what waits for this request, unless there is an error."""
+        requests, item = self.requests, self.item
         # a thread refers to its last job until it has another one: that keeps no frame
         item.work = None
         self._frame, self.item = _NO_FRAME, _NO_ITEM
         ready, self._ready = self._ready, []
         if self.cancelled:
-            return
-        session.requests.let_go(self.answer)
+            return False
+        requests.let_go(self.answer)
         if error is None:
             item.waits = False
-            session.answer_here(self.answer, ready)
-            session.send_ready()
-            return
-        session.drop_from(item)
+            requests.answer_here(self.answer, ready)
+            return True
+        requests.drop(requests.outbox.index(item))
         if isinstance(error, ProtocolError):
-            session.end("request_malformed")
+            requests.end("request_malformed")
         else:
-            session.proxy.log_error("a denied request could not be answered", error)
-            session.abort("fault")
+            requests.proxy.log_error("a denied request could not be answered", error)
+            requests.abort("fault")
+        return False

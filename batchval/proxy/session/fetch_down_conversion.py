@@ -29,7 +29,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.proxy.produce.validation_queue import SLICE_S
 from batchval.proxy.session.old_fetches import MAX_FAULTS, Places
-from batchval.proxy.session.requests import Answer, Lowering, Queue
+from batchval.proxy.session.requests import Answer, BrokerFault, Lowering, Requests
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class FetchConversion(Lowering):
     ``held``  bytes that it holds: the broker's answer, and what has been made of it
     """
 
-    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
-        super().__init__(session, answer, frame)
+    def __init__(self, requests: Requests, answer: Answer, frame: memoryview) -> None:
+        super().__init__(requests, answer, frame)
         self._size = len(frame)
         self._facts: FetchFacts = answer.facts
-        validator = session.proxy.options.validator
+        validator = requests.proxy.options.validator
         self._max_decompressed = cast(
             int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES)
         )
@@ -174,21 +174,22 @@ class FetchConversion(Lowering):
 
     def paused(self) -> None:
         """Count what has been made so far."""
-        self.session.conversion_grew(self, len(self._frame) + self._made)
+        self.requests.conversion_grew(self, len(self._frame) + self._made)
+        super().paused()
 
     def finish(self) -> Chunks:
         """Return the client's answer, and note what the session has to know."""
-        session, fetches = self.session, self.session.old_fetches
+        requests, fetches = self.requests, self.requests.old_fetches
         for wanted in self._forgotten:
             fetches.forget(wanted)
         fetches.note(self._continues)
-        session.counters.fetches_unconverted_total += self._faulty
+        requests.counters.fetches_unconverted_total += self._faulty
         self._log()
         return self._ready
 
     def _log(self) -> None:
         """Log the faults that are new, MAX_LINES at most, and how many batches are at fault."""
-        session, fetches = self.session, self.session.old_fetches
+        requests, fetches = self.requests, self.requests.old_fetches
         lines = 0
         for fault in self._faults:
             if lines == MAX_LINES:
@@ -198,12 +199,15 @@ class FetchConversion(Lowering):
             lines += 1
             place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
             text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
-            session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+            requests.effects.append(
+                BrokerFault(f"a batch of {{}} cannot be converted for an old consumer: {text}")
+            )
         if lines == MAX_LINES and self._faulty > lines:
-            session.fault(
-                f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
-                f"consumer; {lines} of them were logged",
-                None,
+            requests.effects.append(
+                BrokerFault(
+                    f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
+                    f"consumer; {lines} of them were logged"
+                )
             )
 
     # ---- in a thread -----------------------------------------------------------------------------

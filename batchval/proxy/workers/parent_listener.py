@@ -85,7 +85,7 @@ class _Passed:
         """Note that the client is gone."""
         if self in self.proxy.passed:
             self.proxy.passed.discard(self)
-            self.proxy.budget.release(self)  # type: ignore[arg-type]
+            self.proxy.budget.release(self, self.address)  # type: ignore[arg-type]
 
 
 class _ParentAcceptor(Acceptor):

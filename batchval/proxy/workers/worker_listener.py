@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from batchval.proxy.kit.background_threads import spawned
 from batchval.proxy.life.listener_server import ListenerServer, Shared
+from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.options import ProxyOptions
 
@@ -45,16 +46,16 @@ class WorkerListenerServer(ListenerServer):
             if not isinstance(error, OSError):  # the client has left
                 raise
 
-    def admit(self, session: Session) -> bool:
+    def admit(self, session: Session, client: Identity) -> bool:
         """Return whether one more client may connect."""
-        is_admitted = super().admit(session)
+        is_admitted = super().admit(session, client)
         if not is_admitted:
             self._let_go(session)
         return is_admitted
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: Session, client: Identity) -> None:
         """Forget a session both of whose connections are gone."""
-        super().forget(session)
+        super().forget(session, client)
         self._let_go(session)
 
     def _let_go(self, session: Session) -> None:

@@ -430,13 +430,13 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         rig = Bridge()
         rig.fetch(2, 0)
         seen = []
-        grew = rig.session.conversion_grew
+        paused = rig.session.job_paused
 
-        def noted(conversion: Any, size: int) -> None:
-            grew(conversion, size)
+        def noted() -> None:
+            paused()
             seen.append(rig.session.requests.waiting)
 
-        rig.session.conversion_grew = noted  # type: ignore[method-assign]
+        rig.session.job_paused = noted  # type: ignore[method-assign]
         made = [batch(records(1, value=bytes(100)), base_offset=n) for n in range(20)]
         rig.reply(PartitionData(0, records=b"".join(made)))
         await until(rig.got)

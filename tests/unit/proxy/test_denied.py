@@ -276,7 +276,7 @@ def test_nothing_is_answered_before_a_client_has_authenticated() -> None:
             sock.sendall(other_frame(1))
             read_frame(sock)
             (session,) = proxy.proxy.connections
-            session.authenticated = session.is_unknown = False
+            session.identity.authenticated = session.identity.is_unknown = False
             sock.sendall(delete_topics(2, "a"))
             with pytest.raises(EOFError):
                 read_frame(sock)
