@@ -24,6 +24,7 @@ from functools import partial
 from typing import Final
 
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,17 +36,20 @@ from batchval.protocol.messages.sasl_authenticate import (
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.walkers.addresses import may_hold_addresses, rewrite_addresses
+from batchval.protocol.walkers.broker_requests import BROKER_APIS
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.produce.validation_queue import Job
 from batchval.proxy.session import version_bridge
 from batchval.proxy.session.connection_log import upgrade_advice
-from batchval.proxy.session.deny_list import DenyList, refuse_denied
+from batchval.proxy.session.deny_list import DenyList
 from batchval.proxy.session.requests import (
     Answer,
+    Denial,
     Item,
     Pause,
     Question,
+    RequestJob,
     Requests,
     Respond,
     pass_on,
@@ -63,6 +67,18 @@ _OLDEST_PRODUCE: Final = APIS[ApiKey.PRODUCE].min_version
 #: The oldest version of Produce that Kafka 4 knows: older ones go on as this one.
 OLDEST_PRODUCE: Final = PRODUCERS[ApiKey.PRODUCE].to
 _CLIENT_ID: Final = "batchval-gate"
+
+#: Bytes of a request that is read on the loop to answer it: up to 1 us for each of them. The answer
+#: to a larger one has no message, which would stand at each of its elements.
+INLINE: Final = 512
+#: Bytes of an answer for each byte of a request above `INLINE`, at most.
+GROWTH: Final = 8
+#: A larger one ends its connection, except Produce: its values take 200 times its size in memory.
+MAX_READ_BYTES: Final = 128 << 10
+
+_AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
+_NO_FRAME: Final = memoryview(b"")
+_NO_ITEM: Final = Item(_NO_FRAME)
 
 _unpack_header = struct.Struct(">hhi").unpack_from
 
@@ -410,6 +426,112 @@ def _lower(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
     """Return the broker's answer in the version of an old request."""
     response = ProduceResponseView(frame[4:], OLDEST_PRODUCE)
     return lower(response, answer.version, correlation_id=answer.correlation_id)
+
+
+# ---- denied requests -----------------------------------------------------------------------------
+
+
+def refuse_denied(
+    requests: Requests,
+    deny_list: DenyList,
+    frame: memoryview,
+    key: int,
+    version: int,
+    correlation_id: int,
+) -> bool:
+    """Answer a request that is denied to its client; return whether it was. Raises ProtocolError.
+
+    A request that comes before the broker has authenticated the client ends the connection: clients
+    wait for that.
+    """
+    if deny_list.denies(frame, key, None) is None:
+        return False
+    is_asked = any(
+        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in requests.answers
+    )
+    if is_asked or not requests.identity.authenticated:
+        requests.end("denied_early")
+        return True
+    if (why := deny_list.denies(frame, key, requests.identity.facts.principal)) is None:
+        return False
+    requests.effects.append(Denial(key, version, why == "inter-broker"))
+    if _is_unanswerable(requests, frame, key):
+        return True
+    answer = Answer(correlation_id, key, version, None)
+    is_part = why == "inter-broker" and key not in BROKER_APIS
+    name = APIS[key].name
+    work = _Denying(requests, frame, answer, f"{name} between brokers" if is_part else name)
+    if len(frame) <= INLINE or not reads_request(key):
+        ready = work.made()
+        requests.place(answer)
+        requests.answer_here(answer, ready)
+    else:
+        requests.place(answer)
+        requests.keep_now(answer, GROWTH * len(frame))
+        work.item.work = work
+        requests.put(work.item)
+        requests.effects.append(work)
+    return True
+
+
+def _is_unanswerable(requests: Requests, frame: memoryview, key: int) -> bool:
+    """End the session where a request gets no answer; return whether it has been ended."""
+    if key == ApiKey.PRODUCE:
+        most = requests.limits.max_partitions
+        if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
+            return False
+        requests.end("denied")  # as a broker does: nobody waits for the error
+    elif reads_request(key) and len(frame) > MAX_READ_BYTES:
+        requests.end("denied_size")
+    else:
+        return False
+    return True
+
+
+class _Denying(RequestJob):
+    """A job that makes the answer to one denied request, for ``ValidationQueue``."""
+
+    def __init__(self, requests: Requests, frame: memoryview, answer: Answer, what: str) -> None:
+        super().__init__(requests, frame)
+        self._what = what
+        self.answer = answer
+        self.item = Item(frame, answer, waits=True)
+        self._most = requests.limits.max_partitions
+        self._ready: Chunks = []
+
+    def made(self) -> Chunks:
+        """Return the answer. Raises ProtocolError."""
+        frame, key, version = self._frame[4:], self.answer.key, self.answer.version
+        code = unauthorized(frame, key, version)
+        is_short = len(frame) <= INLINE or not reads_request(key)
+        text = f"{SENTENCES[code]} The gate denies {self._what}." if is_short else None
+        return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
+
+    def make(self) -> None:
+        """Make the answer, in a thread."""
+        self._ready = self.made()
+
+    def finish(self, error: BaseException | None) -> bool:
+        """Answer, and let go on what waits for this request, unless there is an error."""
+        requests, item = self.requests, self.item
+        # a thread refers to its last job until it has another one: that keeps no frame
+        item.work = None
+        self._frame, self.item = _NO_FRAME, _NO_ITEM
+        ready, self._ready = self._ready, []
+        if self.cancelled:
+            return False
+        requests.let_go(self.answer)
+        if error is None:
+            item.waits = False
+            requests.answer_here(self.answer, ready)
+            return True
+        requests.drop(requests.outbox.index(item))
+        if isinstance(error, ProtocolError):
+            requests.end("request_malformed")
+        else:
+            requests.proxy.log_error("a denied request could not be answered", error)
+            requests.abort("fault")
+        return False
 
 
 _HANDLERS: Final[Mapping[int, Handler]] = {

@@ -14,7 +14,8 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
-from batchval.proxy.session.deny_list import GROWTH, INLINE, MAX_READ_BYTES, DenyList
+from batchval.proxy.session.deny_list import DenyList
+from batchval.proxy.session.handlers import GROWTH, INLINE, MAX_READ_BYTES
 from batchval.proxy.session.session import MAX_HELD_BYTES
 from batchval.proxy.settings.options import Denied, DenyRule
 from tests.support.proxy import (
