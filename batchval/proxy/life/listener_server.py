@@ -214,6 +214,20 @@ class ListenerServer:
             )
         return found
 
+    def routes_of(
+        self, principal: str | None, raised: Mapping[int, Raised]
+    ) -> tuple[frozenset[int], Routes]:
+        """Return the APIs that some clients may not use, and the fast path's routes of a client.
+
+        These are without the APIs that are denied to its principal; while that may change (None),
+        without all that are denied to anybody.
+        """
+        deny_list = self.deny_list
+        if deny_list is None:
+            return frozenset(), self.routes_for(frozenset(), raised)
+        denied, shared = deny_list.denied_to(principal), deny_list.shared_of(principal)
+        return deny_list.guarded, self.routes_for(denied, raised, shared)
+
     def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
         """Return what these rules deny on this listener; None: nothing."""
         found = DenyList(rules, self.options.listener_name)

@@ -10,6 +10,7 @@ session only where it is written: a flood costs a look at the clock for each con
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,7 @@ from batchval.proxy.watch.metrics import Family
 from batchval.proxy.watch.senders import LineShares, SenderTable
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["ApiKeyAndVersion", "Connection", "ConnectionLog", "upgrade_advice"]
+__all__ = ["ApiKeyAndVersion", "Connection", "ConnectionLog", "upgrade_advice", "why_broker_left"]
 
 #: Lines of level debug in a second: one takes the event loop 30 microseconds.
 DEBUG_LINES: Final = 500
@@ -49,15 +50,13 @@ log = logging.getLogger("batchval.proxy")
 class Connection(NamedTuple):
     """The parts of a session that a log line describes.
 
-    ``node_id``  of the broker whose listener it came by; None: the bootstrap address
-    ``opened``   when the client was accepted, in seconds of the loop's clock; ``now``: the time
+    ``opened``  when the client was accepted, in seconds of the loop's clock; ``now``: the time
     """
 
     identity: Identity
     seen: SeenClient
     connections: Connections
     requests: Requests
-    node_id: int | None
     opened: float
     now: float
 
@@ -129,7 +128,26 @@ class ConnectionLog:
             facts = _facts(connection, None) | {"requests": connection.seen.requests}
             _write(logging.DEBUG, "connection closed by the client", facts | _seconds(connection))
 
-    def debug(self, connection: Connection, event: str, **facts: object) -> None:
+    def accepted(self, identity: Identity, transport: asyncio.Transport) -> None:
+        """Write, with level debug, that a connection was accepted."""
+        tls = transport.get_extra_info("ssl_object")
+        cipher = None if tls is None else tls.cipher()
+        facts = {} if tls is None else {"tls": tls.version(), "cipher": cipher and cipher[0]}
+        self.debug(identity, "connection accepted", **facts)
+
+    def named(self, identity: Identity, client_id: str | None) -> None:
+        """Write, with level debug, that the next requests have this client id."""
+        if self.is_debug:
+            self.debug(identity, "first request of a client id", client_id=client_id)
+
+    def authenticated(self, identity: Identity, principal: str) -> None:
+        """Write, with level debug, whom the broker or a certificate has authenticated."""
+        mechanism = identity.sasl.mechanism or "client certificate"
+        self.debug(
+            identity, "client authenticated", mechanism=mechanism, principal=principal or None
+        )
+
+    def debug(self, identity: Identity, event: str, **facts: object) -> None:
         """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
         if self._debug_tokens.take():
             found = {
@@ -138,8 +156,7 @@ class ConnectionLog:
             _write(
                 logging.DEBUG,
                 event,
-                {"listener": connection.identity.facts.listener, "client": connection.identity.name}
-                | found,
+                {"listener": identity.facts.listener, "client": identity.name} | found,
             )
         else:
             self._leave_out("debug")
@@ -200,6 +217,7 @@ def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
 def _facts(connection: Connection, request: ApiKeyAndVersion | None) -> dict[str, object]:
     """Return who was connected, to which broker, and the request that matters."""
     identity, seen, broker = connection.identity, connection.seen, connection.connections.broker
+    node_id = connection.requests.node_id
     seen.collect()
     key, version = request or _last_request(connection)
     return {
@@ -209,7 +227,7 @@ def _facts(connection: Connection, request: ApiKeyAndVersion | None) -> dict[str
         "software": identity.software.name,
         "software_version": identity.software.version,
         "principal": short(identity.facts.principal),
-        "broker": "bootstrap" if connection.node_id is None else connection.node_id,
+        "broker": "bootstrap" if node_id is None else node_id,
         "broker_address": None if broker is None else broker.address,
         "api": None if key < 0 else APIS[key].name if key in APIS else key,
         "version": None if key < 0 else version,
@@ -239,6 +257,25 @@ def _amounts(connection: Connection) -> dict[str, object]:
 
 def _seconds(connection: Connection) -> dict[str, object]:
     return {"seconds": round(max(0.0, connection.now - connection.opened), 3)}
+
+
+def why_broker_left(connection: Connection) -> tuple[str, str, ApiKeyAndVersion | None]:
+    """Return why the broker ended the connection, a detail, and the request that caused it."""
+    sasl, requests = connection.identity.sasl, connection.requests
+    broker = connection.connections.broker
+    problem = "" if broker is None else broker.problem
+    sasl.broker_left()
+    if sasl.failure:
+        return "authentication_failed", sasl.failure, None
+    if not requests.are_awaited and not requests.is_busy:
+        return "upstream_closed", problem, None
+    if requests.answers:
+        _, key, version = facts_of(requests.answers[0])
+        waiting = len(requests.answers)
+        rejected = connection.seen.rejected((key, version), waiting, requests.raised)
+        if rejected is not None:
+            return "version_too_old", upgrade_advice(rejected[0]), rejected
+    return "upstream_lost", problem, None
 
 
 def upgrade_advice(key: int) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from typing import Final, Protocol, cast
 
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
@@ -262,7 +263,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             frames = self.splitter.buffer_updated(nbytes)
         except FrameError as error:
-            self.session.client_frames(error.frames, error)
+            self.session.client_frames(error.frames)
+            self.session.client_frames([], error)
             return
         self.session.client_frames(frames)
 
@@ -338,6 +340,38 @@ class Connections:
     def are_gone(self) -> bool:
         """Return whether both have ended, and none is being opened."""
         return self.client.transport is None and self.broker is None and self.task is None
+
+    async def open_broker(self, broker: BrokerConnection, connecting: Awaitable[None]) -> None:
+        """Open the broker's. Raises what ``connecting`` raises."""
+        try:
+            await connecting
+            self.broker = broker
+        except asyncio.CancelledError:
+            if broker.transport is not None:
+                broker.transport.abort()
+            raise
+        finally:
+            self.task = None
+            if self.broker is not broker:
+                # uvloop may have closed it when this was cancelled, without a call of the protocol
+                broker.transport = None
+
+    async def secure(self, secured: Awaitable[asyncio.Transport]) -> None:
+        """Wait for the TLS handshake with the client. Raises what ``secured`` raises."""
+        try:
+            self.client.transport = await secured
+        except BaseException:
+            self.client.transport = None
+            raise
+        finally:
+            self.task = None
+
+    def accepted(self, limits: RuntimeLimits) -> None:
+        """Ask the kernel to find out whether the client is still there."""
+        # no bound on what it has not acknowledged: consumers may go minutes without reading; see
+        # ``Session.check_time``
+        assert self.client.transport is not None
+        keep_alive(self.client.transport, limits.peer_timeout_s, bound_unacknowledged=False)
 
     def hold_opened(self, broker: BrokerConnection) -> None:
         """Do not read a broker's that is new as long as its answers would wait."""

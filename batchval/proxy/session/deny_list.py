@@ -1,12 +1,8 @@
-"""Requests that the settings deny: answered here with an authorization error, in their place.
+"""The requests that the settings deny, by principal; ``handlers`` answers them.
 
-    DenyRule   API names, globs of principals and listeners
-    DenyList   principal -> the APIs that it may not use on one listener, and those of which it may
-               not send the requests of brokers
-
-No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
-that is missing there as an old broker. A large request is answered in a thread, and its answer
-counts as waiting before it is made: it may be several times as large.
+DenyRule   API names, globs of principals and listeners
+DenyList   principal -> the APIs that it may not use on one listener, and those of which it may
+           not send the requests of brokers
 """
 
 from __future__ import annotations

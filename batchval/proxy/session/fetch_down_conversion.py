@@ -29,7 +29,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.proxy.produce.validation_queue import SLICE_S
 from batchval.proxy.session.old_fetches import MAX_FAULTS, Places
-from batchval.proxy.session.requests import Answer, BrokerFault, Lowering, Requests
+from batchval.proxy.session.requests import Answer, Lowering, Requests
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
@@ -199,15 +199,11 @@ class FetchConversion(Lowering):
             lines += 1
             place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
             text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
-            requests.effects.append(
-                BrokerFault(f"a batch of {{}} cannot be converted for an old consumer: {text}")
-            )
+            requests.log_fault(f"a batch of {{}} cannot be converted for an old consumer: {text}")
         if lines == MAX_LINES and self._faulty > lines:
-            requests.effects.append(
-                BrokerFault(
-                    f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
-                    f"consumer; {lines} of them were logged"
-                )
+            requests.log_fault(
+                f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
+                f"consumer; {lines} of them were logged"
             )
 
     # ---- in a thread -----------------------------------------------------------------------------

@@ -9,10 +9,15 @@
     SaslHandshake, SaslAuthenticate
                        show when the broker has authenticated the client
     old versions       are raised, and their answers lowered, where ``bridge`` is set (``bridges``)
+    denied requests    are answered here with an authorization error, in their place
     all others         pass unchanged
 
-A handler takes a request and gives its answer a place in the session's queue; ``respond`` makes of
-the broker's answer what the client gets.
+A handler takes a request and gives its answer a place among ``Requests``; ``Answer.respond`` makes
+of the broker's answer what the client gets. What the session has to do is one of their ``effects``.
+
+No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
+that is missing there as an old broker. A large request is answered in a thread, and its answer
+counts as waiting before it is made: it may be several times as large.
 """
 
 from __future__ import annotations
@@ -42,10 +47,8 @@ from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
 from batchval.proxy.produce.validation_queue import Job
 from batchval.proxy.session import version_bridge
 from batchval.proxy.session.connection_log import upgrade_advice
-from batchval.proxy.session.deny_list import DenyList
 from batchval.proxy.session.requests import (
     Answer,
-    Denial,
     Item,
     Pause,
     Question,
@@ -56,6 +59,7 @@ from batchval.proxy.session.requests import (
     rewrite,
 )
 from batchval.proxy.session.sasl_exchange import TOKENS, UNSUPPORTED_SASL_MECHANISM
+from batchval.proxy.settings.options import Denied
 
 __all__ = ["take", "validate_asked", "wants_no_answer"]
 
@@ -87,7 +91,6 @@ Handler = Callable[[Requests, memoryview, int, int, int, Chunks], None]
 
 def take(
     requests: Requests,
-    deny_list: DenyList | None,
     frame: memoryview,
     decision: str | None,
     inline: bool,
@@ -130,8 +133,7 @@ def take(
         if (
             key in requests.guarded
             and not is_clients
-            and deny_list is not None  # else a reload has removed it
-            and refuse_denied(requests, deny_list, frame, key, version, correlation_id)
+            and refuse_denied(requests, frame, key, version, correlation_id)
         ):
             return
         if key == ApiKey.PRODUCE:
@@ -432,18 +434,15 @@ def _lower(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
 
 
 def refuse_denied(
-    requests: Requests,
-    deny_list: DenyList,
-    frame: memoryview,
-    key: int,
-    version: int,
-    correlation_id: int,
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int
 ) -> bool:
     """Answer a request that is denied to its client; return whether it was. Raises ProtocolError.
 
     A request that comes before the broker has authenticated the client ends the connection: clients
     wait for that.
     """
+    if (deny_list := requests.proxy.deny_list) is None:  # a reload has removed it
+        return False
     if deny_list.denies(frame, key, None) is None:
         return False
     is_asked = any(
@@ -454,7 +453,12 @@ def refuse_denied(
         return True
     if (why := deny_list.denies(frame, key, requests.identity.facts.principal)) is None:
         return False
-    requests.effects.append(Denial(key, version, why == "inter-broker"))
+    denied = requests.counters.requests_denied
+    denied[key] = denied.get(key, 0) + 1
+    facts, inter_broker = requests.identity.facts, why == "inter-broker"
+    requests.effects.append(
+        Denied(facts.listener, facts.client, None, facts.principal, key, version, inter_broker)
+    )
     if _is_unanswerable(requests, frame, key):
         return True
     answer = Answer(correlation_id, key, version, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from batchval.protocol.frames import FrameError
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.settings.options import ANONYMOUS, Facts, RuntimeLimits
 from batchval.proxy.watch.clients import Software, software_of
@@ -98,6 +99,14 @@ class Identity:
         if requires is not None:
             self.authenticated = not requires
             self.is_unknown = False
+
+    def why_not_read(self, error: FrameError) -> tuple[str, str]:
+        """Return why a frame of the client cannot be read, and a detail."""
+        if error.peer:
+            return f"frame_{error.peer.lower()}", ""
+        is_early = error.stated > error.limit and not self.authenticated
+        detail = f"length {error.stated}, allowed 0 to {error.limit}"
+        return "frame_unauthenticated" if is_early else "frame_size", detail
 
     def authenticate(self) -> Authenticated:
         """Lift the limits: the broker has accepted the client, or requires no authentication."""

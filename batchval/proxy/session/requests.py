@@ -45,19 +45,18 @@ from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.cluster.listeners import Listeners
 from batchval.proxy.produce.produce_validator import ProduceValidator, RequestVerdict
 from batchval.proxy.produce.validation_queue import Job, OneSlice
+from batchval.proxy.session.deny_list import DenyList
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.identity import Authenticated, Identity
 from batchval.proxy.session.lifetime import End, How
 from batchval.proxy.session.old_fetches import OldFetches
-from batchval.proxy.settings.options import Counters, ProxyOptions, RuntimeLimits
+from batchval.proxy.settings.options import Counters, Denied, ProxyOptions, RuntimeLimits
 
 __all__ = [
     "SEND_S",
     "Answer",
     "AnswerFault",
     "AnswerStream",
-    "BrokerFault",
-    "Denial",
     "Effect",
     "Item",
     "Lowering",
@@ -92,11 +91,12 @@ Respond = Callable[["Requests", "Answer", memoryview], "Chunks | None"]
 
 
 class Surroundings(Protocol):
-    """The objects that all sessions of a listener share and handlers use."""
+    """The part of a listener that handlers use: what all its sessions share."""
 
     carried: Mapping[int, tuple[int, int]]
     cluster: Listeners
     counters: Counters
+    deny_list: DenyList | None
     discovery: Discovery
     gate: ProduceValidator
     options: ProxyOptions
@@ -363,7 +363,7 @@ class AnswerFault(NamedTuple):
 
     why: str
     what: str
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class Pause(enum.Enum):
@@ -375,12 +375,6 @@ class Pause(enum.Enum):
     HELD = "held"  # more is held for it
 
 
-class BrokerFault(NamedTuple):
-    """An effect: a fault of a broker is logged. ``what`` names the broker as {}."""
-
-    what: str
-
-
 class Question(NamedTuple):
     """An effect: the topics of the broker's answer are learnt, then the request is validated."""
 
@@ -389,18 +383,8 @@ class Question(NamedTuple):
     item: Item
 
 
-class Denial(NamedTuple):
-    """An effect: a denied request is counted and reported."""
-
-    key: int
-    version: int
-    inter_broker: bool
-
-
 #: What the session carries out after a call of its requests. A job is put among those that wait.
-Effect: TypeAlias = (
-    End | Authenticated | Pause | BrokerFault | Question | Denial | Job | Lowering | RequestJob
-)
+Effect: TypeAlias = End | Authenticated | Pause | Question | Denied | Job | Lowering | RequestJob
 
 #: An answer that cannot be read, or not be written again.
 _MALFORMED: Final = "an answer of {} could not be passed on"
@@ -439,6 +423,7 @@ class Requests:
         "identity",
         "limits",
         "made",
+        "node_id",
         "old_fetches",
         "outbox",
         "proxy",
@@ -455,9 +440,11 @@ class Requests:
         fast_path: FastPath,
         identity: Identity,
         proxy: Surroundings,
+        node_id: int | None,
     ) -> None:
         self.identity = identity
         self.proxy = proxy
+        self.node_id = node_id  # of the broker; None: any. The session writes it
         self.counters = proxy.counters
         self.gate = proxy.gate
         self.limits = proxy.options.limits
@@ -470,8 +457,8 @@ class Requests:
         self.fast_path = fast_path
         self._give = fast_path.give
         self.outbox: deque[Item] = deque()
-        # the session writes these two
         self.unsent: list[bytes | memoryview] = []
+        # the session writes this
         self.untaken: list[memoryview] = []
         self.stream: AnswerStream | None = None  # the answer that is passed on while it comes
         # the answer that is converted in a thread; its place is the first
@@ -649,6 +636,17 @@ class Requests:
         self.keep(answer, len(frame))
         return None
 
+    def hold_unsent(self, out: Chunks) -> None:
+        """Keep requests for a broker that is not connected yet."""
+        self.unsent.extend(out)
+        self.waiting += sum(map(len, out))
+
+    def take_unsent(self) -> Chunks:
+        """Return what was kept for the broker."""
+        unsent, self.unsent = self.unsent, []
+        self.waiting -= sum(map(len, unsent))
+        return unsent
+
     # ---- requests that nobody sends --------------------------------------------------------------
 
     def drop(self, n: int = 0) -> None:
@@ -690,7 +688,7 @@ class Requests:
         """Forget all places: nobody will get these answers."""
         self.answers.clear()
         self.stream = None
-        self.made = 0
+        self.made = self.waiting = 0
         self._later = []
         self.effects = []
         if self.converting is not None:
@@ -800,8 +798,14 @@ class Requests:
         self.waiting += held - lowering.held
         lowering.held = held
 
-    def converted(self, lowering: Lowering, out: Chunks) -> AnswerFault | None:
+    def converted(
+        self, lowering: Lowering, error: BaseException | None, out: Chunks
+    ) -> AnswerFault | None:
         """Pass the answer that was converted on, and what came after it."""
+        self.waiting -= lowering.held
+        if error is not None:
+            what = "an answer of {} could not be converted"
+            return AnswerFault("answer_malformed", what, error)
         self.converting = None
         self.answer_here(lowering.answer, lowering.finish())
         self.collect_ready(out)
@@ -883,3 +887,8 @@ class Requests:
     def written_brokers(self, version: int) -> dict[bytes, bytes]:
         """Return what was written for the brokers of Metadata answers of this version."""
         return self.proxy.cluster.written_brokers(self.identity.own_host, version)
+
+    def log_fault(self, what: str, error: BaseException | None = None) -> None:
+        """Log what is wrong with the broker's answers; ``what`` names the broker as {}."""
+        broker = "a broker" if self.node_id is None else f"broker {self.node_id}"
+        self.proxy.log_error(what.format(broker), error)

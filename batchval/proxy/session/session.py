@@ -8,11 +8,11 @@ then both connections end, since nobody can tell whose answer it was. Frames tha
 are sent as they were received: a slice of the buffer that they were read into, which lives until
 they are written.
 
-    handlers        what is done with the requests and answers of an API
     requests        requests that cannot go on yet, and the queue of answers
     identity        who the client is, and what follows from that
     connections     both connections: why each is not read, and what it holds
     lifetime        the states, the reason to end, and the deadlines
+    handlers        what is done with the requests and answers of an API: they get the requests
 """
 
 from __future__ import annotations
@@ -21,25 +21,22 @@ import asyncio
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from batchval.protocol.errors import TooManyBrokersError
 from batchval.protocol.frames import FrameError, allocated
-from batchval.protocol.old_versions import Raised
 from batchval.proxy.cluster.listeners import ListeningPort, UnknownBrokerError
 from batchval.proxy.kit.end_reasons import CLIENT
-from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
-from batchval.proxy.kit.topics import KnownTopics
-from batchval.proxy.produce.validation_queue import Job, ValidationQueue
+from batchval.proxy.kit.sockets import address_of, unacknowledged
+from batchval.proxy.produce.validation_queue import Job
 from batchval.proxy.session import handlers
-from batchval.proxy.session.budget import TURN_S, Budget
+from batchval.proxy.session.budget import TURN_S
 from batchval.proxy.session.connection_log import (
     ApiKeyAndVersion,
     Connection,
-    ConnectionLog,
-    upgrade_advice,
+    why_broker_left,
 )
 from batchval.proxy.session.connections import (
     ANSWERS,
@@ -56,74 +53,32 @@ from batchval.proxy.session.connections import (
     ClientConnection,
     Connections,
 )
-from batchval.proxy.session.deny_list import DenyList
-from batchval.proxy.session.fast_path import FastPath, Routes
+from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.identity import Authenticated, Identity
-from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
+from batchval.proxy.session.lifetime import End, How, Lifetime
+from batchval.proxy.session.owner import Owner
 from batchval.proxy.session.requests import (
     Answer,
     AnswerFault,
-    BrokerFault,
-    Denial,
     Item,
     Lowering,
     Pause,
     Question,
     RequestJob,
     Requests,
-    Surroundings,
-    facts_of,
 )
 from batchval.proxy.session.session_states import SessionEvent, SessionState
 from batchval.proxy.settings.options import Denied
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
-from batchval.proxy.watch.clients import ClientTable, SeenClient
-from batchval.proxy.watch.request_latency import Traffic, clock_ns
-from batchval.proxy.watch.senders import SenderTable
+from batchval.proxy.watch.clients import SeenClient
+from batchval.proxy.watch.request_latency import clock_ns
 
-__all__ = ["Owner", "Session"]
+__all__ = ["Session"]
 
 #: Bytes of requests and answers that one session may hold before its client is not read.
 MAX_HELD_BYTES: Final = 8 << 20
 #: Seconds that the requests of one session may take at a time on the loop.
 SLICE_S: Final = 0.001
-
-
-class Owner(Surroundings, Protocol):
-    """The part of a listener that its sessions use, with the objects that all listeners share."""
-
-    loop: asyncio.AbstractEventLoop
-    budget: Budget
-    clients: ClientTable
-    ages: AgeLimit
-    connection_log: ConnectionLog
-    deny_list: DenyList | None
-    senders: SenderTable
-    topics: KnownTopics
-    validation: ValidationQueue
-    now: float
-    fast_routes: Routes
-
-    def routes_for(
-        self,
-        denied: frozenset[int],
-        raised: Mapping[int, Raised],
-        shared: frozenset[int] = frozenset(),
-    ) -> Routes: ...
-    def learn_topics_then(
-        self, body: memoryview, version: int, then: Callable[[], None]
-    ) -> None: ...
-
-    async def connect(self, listener: ListeningPort, broker: BrokerConnection) -> None: ...
-    def upstream_failed(self) -> None: ...
-    def traffic_of(self, listener: ListeningPort) -> Traffic: ...
-    def closed(self, why: str) -> None: ...
-    def admit(self, session: Session, client: Identity) -> bool: ...
-    def forget(self, session: Session, client: Identity) -> None: ...
-    def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
-    def secure(
-        self, client: ClientConnection, choose: Callable[[ListeningPort], None]
-    ) -> Awaitable[asyncio.Transport] | None: ...
 
 
 class Session:
@@ -133,7 +88,7 @@ class Session:
     out what they return. Its attributes are assigned in this file only.
     """
 
-    def __init__(self, proxy: Owner, listener: ListeningPort) -> None:
+    def __init__(self, proxy: Owner[Session], listener: ListeningPort) -> None:
         self.proxy = proxy
         self.listener = listener
         self.limits = proxy.options.limits
@@ -156,12 +111,13 @@ class Session:
         self.fast_path = FastPath(
             proxy.fast_routes, proxy.gate, self.counters, answers, names, traffic
         )
-        self.requests = Requests(answers, self.fast_path, self.identity, proxy)
+        self.requests = Requests(answers, self.fast_path, self.identity, proxy, listener.node_id)
         self._put_off_ns = 0  # when the first of ``requests.untaken`` came
         self._is_put_off = False  # the rest of the outbox, to a later turn
         self._follow_deny_list()
+        named = partial(self.log.named, self.identity)
         self.seen_client = SeenClient(
-            self.identity, self.fast_path, proxy.clients, proxy.now, self._named
+            self.identity, self.fast_path, proxy.clients, proxy.now, named
         )
         self.is_large = False  # its unfinished request
 
@@ -180,19 +136,11 @@ class Session:
         self.read_if_bounded()
 
     def _follow_deny_list(self) -> None:
-        """Choose the routes of the fast path by the client's principal: without the APIs that are
-        denied to it; while its principal may change, without all that are denied to anybody.
-        """
-        proxy, requests, deny_list = self.proxy, self.requests, self.proxy.deny_list
-        if deny_list is None:
-            if requests.guarded:
-                requests.guarded = frozenset()
-                self.fast_path.route(proxy.routes_for(requests.guarded, requests.raised))
-            return
-        requests.guarded = deny_list.guarded
-        principal = self.identity.principal
-        denied, shared = deny_list.denied_to(principal), deny_list.shared_of(principal)
-        self.fast_path.route(proxy.routes_for(denied, requests.raised, shared))
+        """Choose the routes of the fast path by the client's principal."""
+        guarded, routes = self.proxy.routes_of(self.identity.principal, self.requests.raised)
+        if guarded or self.requests.guarded:
+            self.requests.guarded = guarded
+            self.fast_path.route(routes)
 
     # ---- the client's identity -------------------------------------------------------------------
 
@@ -218,13 +166,9 @@ class Session:
     def _authenticated(self, effect: Authenticated) -> None:
         """Lift the limits of a client that the broker has accepted, or of which nobody asks it."""
         if effect.principal is not None and self.log.is_debug:
-            mechanism = self.identity.sasl.mechanism or "client certificate"
-            self._debug(
-                "client authenticated", mechanism=mechanism, principal=effect.principal or None
-            )
+            self.log.authenticated(self.identity, effect.principal)
         self._lift_limits()
-        if self.requests.guarded:
-            self._follow_deny_list()
+        self._follow_deny_list()
         self.lifetime.move(SessionEvent.AUTHENTICATED)
 
     # ---- the client ------------------------------------------------------------------------------
@@ -247,47 +191,38 @@ class Session:
             else:
                 self.connections.task = self.proxy.loop.create_task(self._secure(secured))
         except Exception as error:  # uvloop would close it and never say so
-            self._not_served(error)
+            self._fail("a connection could not be served", error)
 
-    def _not_served(self, error: Exception) -> None:
-        """End a session that a defect keeps from its beginning: its slot is free again."""
-        self.proxy.log_error("a connection could not be served", error)
+    def _fail(self, what: str, error: Exception) -> None:
+        """End the session because of a defect, where nobody else would: its slot is free again."""
+        self.proxy.log_error(what, error)
         self.abort("fault")
 
     async def _secure(self, secured: Awaitable[asyncio.Transport]) -> None:
         """Wait for the TLS handshake with the client."""
         try:
-            transport = await secured
+            await self.connections.secure(secured)
+            self._client_ready()
         except NoHandshakeError:
-            self.connections.task = None
             self.client_lost()
-            return
         except (HandshakeError, asyncio.CancelledError) as error:
-            self.connections.task = None
-            self.client.transport = None
             self._note_end(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
             self._close_broker()
-            return
-        self.connections.task = None
-        self.client.transport = transport
-        try:
-            self._client_ready()
         except Exception as error:
-            self._not_served(error)
+            self._fail("a connection could not be served", error)
 
     def _serve_as(self, listener: ListeningPort) -> None:
         """Serve the broker of this listener: the client's ClientHello has named it."""
         self.listener = listener
+        self.requests.node_id = listener.node_id
 
     def _client_ready(self) -> None:
         transport = self.client.transport
         assert transport is not None
         if self.log.is_debug:
-            self._log_accepted(transport)
+            self.log.accepted(self.identity, transport)
         self._bound_writes()
-        # no bound on what it has not acknowledged: consumers may go minutes without reading; see
-        # check_time
-        keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
+        self.connections.accepted(self.limits)
         sender, principal = self.proxy.names_of(transport)
         self.fast_path.name(sender)
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
@@ -297,43 +232,29 @@ class Session:
         if principal is not None:
             self._authenticated(self.identity.authenticated_as(principal))
 
-    def _log_accepted(self, transport: asyncio.Transport) -> None:
-        tls = transport.get_extra_info("ssl_object")
-        cipher = None if tls is None else tls.cipher()
-        facts = {} if tls is None else {"tls": tls.version(), "cipher": cipher and cipher[0]}
-        self._debug("connection accepted", **facts)
-
-    def _named(self, client_id: str | None) -> None:
-        if self.log.is_debug:
-            self._debug("first request of a client id", client_id=client_id)
-
-    def _debug(self, event: str, **facts: object) -> None:
-        """Write what happened, with level debug. Ask ``log.is_debug`` first."""
-        self.log.debug(self._described(), event, **facts)
-
     def _described(self) -> Connection:
         """Return what a line of the log says of this session."""
-        node_id, now = self.listener.node_id, self.now()
+        connections, requests = self.connections, self.requests
         return Connection(
-            *(self.identity, self.seen_client, self.connections, self.requests),
-            *(node_id, self.opened, now),
+            self.identity, self.seen_client, connections, requests, self.opened, self.now()
         )
 
     def client_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None:
-        """Take the requests that have come, and then the fault of what comes after them."""
-        if error is not None:
-            self.client_frames(frames)
-            self._client_frame_error(error)
-            return
+        """Take the requests that have come, or the fault of what comes after them."""
         lifetime = self.lifetime
         if lifetime.reason is not None:  # from DRAINING on; an enum costs more to compare
-            if lifetime.may_part:
+            if error is not None:
+                self._client_frame_error(error)
+            elif lifetime.may_part:
                 lifetime.came_late()
                 self._take_late(frames)
             return
         if self.identity.is_unknown:
             self._look_at_identity()
         if not frames:
+            if error is not None:
+                self._client_frame_error(error)
+                return
             size = self.client.splitter.partial_size
             if size > self.budget.large:
                 self.is_large = True
@@ -370,15 +291,7 @@ class Session:
             self.lifetime.move(SessionEvent.QUIET)
             self.close_if_done()
             return
-        if error.peer:
-            why = f"frame_{error.peer.lower()}"
-        elif error.stated > error.limit and not self.identity.authenticated:
-            why = "frame_unauthenticated"
-        else:
-            why = "frame_size"
-        self.end_when_taken(
-            why, "" if error.peer else f"length {error.stated}, allowed 0 to {error.limit}"
-        )
+        self.end_when_taken(*self.identity.why_not_read(error))
 
     def client_full(self, is_full: bool) -> None:
         """Read neither side while the client does not take its answers."""
@@ -413,13 +326,12 @@ class Session:
         now_ms = time.time_ns() // 1_000_000
         began = 0.0
         fast_path, requests, lifetime = self.fast_path, self.requests, self.lifetime
-        identity = self.identity
         i, end = 0, len(frames)
         while i < end:
             decision = None
             inline = True
             is_clients = False
-            if not requests.outbox and identity.authenticated:
+            if not requests.outbox and requests.identity.authenticated:
                 i = fast_path.take(frames, i, now_ms, out)
                 if i == end:
                     break
@@ -434,11 +346,15 @@ class Session:
                 began = time.perf_counter()
                 fast_path.begin()
             made = requests.made
-            deny_list = self.proxy.deny_list
-            handlers.take(requests, deny_list, frames[i], decision, inline, is_clients, out)
+            handlers.take(requests, frames[i], decision, inline, is_clients, out)
             i += 1
             if requests.made != made:
-                self._write_ready()
+                ready: list[bytes | memoryview] = []
+                if requests.collect_ready(ready):
+                    self.client.write(ready)
+                if requests.made:
+                    self.count_held()
+                    self._bound_waiting()
             if requests.effects:
                 self._carry_out()
             if requests.outbox:
@@ -487,11 +403,7 @@ class Session:
         ):
             return
         self.fast_path.since_ns = since_ns
-        try:
-            self._take(frames)
-        except Exception as error:  # outside of a transport's callback nobody would end the session
-            self.proxy.log_error("a request could not be taken", error)
-            self.abort("fault")
+        if not self._in_turn(partial(self._take, frames), "a request could not be taken"):
             return
         self.fast_path.since_ns = 0
         if not self.requests.untaken:
@@ -512,10 +424,9 @@ class Session:
                 self._authenticated(effect)
             elif isinstance(effect, Pause):
                 self._pause_for(effect)
-            elif isinstance(effect, BrokerFault):
-                self.fault(effect.what, None)
-            elif isinstance(effect, Denial):
-                self._note_denied(effect)
+            elif isinstance(effect, Denied):
+                client_id = self.seen_client.client_id
+                self.proxy.options.on_denied(effect._replace(client_id=client_id))
             elif isinstance(effect, Question):
                 then = partial(self._validate_asked, effect.item)
                 self.proxy.learn_topics_then(effect.body, effect.version, then)
@@ -527,8 +438,7 @@ class Session:
             self._bound_waiting()
             self.count_held()
         elif effect is Pause.SASL_BEGINS:
-            if self.requests.guarded:
-                self._follow_deny_list()
+            self._follow_deny_list()
         elif effect is Pause.SASL:
             self.hold(SASL)
         else:
@@ -536,31 +446,19 @@ class Session:
             if self.requests.untaken:
                 self.budget.take_turn(self._take_rest, self.identity.account.key)
 
-    def _note_denied(self, denial: Denial) -> None:
-        """Count and report a denied request."""
-        key, version, inter_broker = denial
-        denied = self.counters.requests_denied
-        denied[key] = denied.get(key, 0) + 1
-        client_id, facts = self.seen_client.client_id, self.identity.facts
-        self.proxy.options.on_denied(
-            Denied(
-                facts.listener, facts.client, client_id, facts.principal, key, version, inter_broker
-            )
-        )
-
     def _put(self, job: Job | Lowering | RequestJob) -> None:
         """Let a job be done in a thread; while an answer is converted, the broker is not read."""
         job.owner = self
-        if isinstance(job, Lowering) and self.connections.broker is not None:
-            self.connections.broker.hold(CONVERTING)
+        is_answer, broker = isinstance(job, Lowering), self.connections.broker
+        if is_answer and broker is not None:
+            broker.hold(CONVERTING)
         self.proxy.validation.put(job)
-        if isinstance(job, Lowering):
+        if is_answer:
             self.count_held()
 
     def job_paused(self) -> None:
-        """Note that a job holds more now."""
-        if self.requests.converting is not None:
-            self.count_held()
+        """Note that a conversion holds more now."""
+        self.count_held()
 
     def job_done(self, job: Job | Lowering | RequestJob, error: BaseException | None) -> None:
         """Take what came of a job, or why nothing did; send on what waited for it."""
@@ -590,8 +488,7 @@ class Session:
     def send_ready(self) -> None:
         """Send on the requests that wait for nothing, in one turn of the loop or more."""
         out: list[bytes | memoryview] = []
-        is_ending = self.lifetime.reason is not None
-        is_more = self.requests.send_ready(out, is_ending=is_ending)
+        is_more = self.requests.send_ready(out, is_ending=self.lifetime.reason is not None)
         if self.requests.effects:
             self._carry_out()
         if is_more and not self._is_put_off:
@@ -602,18 +499,30 @@ class Session:
             self.drop_jobs()
         if out:
             self.send(out)
-        self._write_ready()
+        ready: list[bytes | memoryview] = []
+        if self.requests.collect_ready(ready):
+            self.client.write(ready)
+        if self.requests.made:
+            self._bound_waiting()
         self.read_if_bounded()
         self.count_held()
         self.close_if_done()
 
     def _send_rest(self) -> None:
         self._is_put_off = False
+        self._in_turn(self.send_ready, "a request could not be sent")
+
+    def _in_turn(self, work: Callable[[], None], fault: str) -> bool:
+        """Work outside of a transport's callback, where nobody would end the session for an error.
+
+        Returns whether there was none.
+        """
         try:
-            self.send_ready()
-        except Exception as error:  # outside of a transport's callback nobody would end the session
-            self.proxy.log_error("a request could not be sent", error)
-            self.abort("fault")
+            work()
+        except Exception as error:
+            self._fail(fault, error)
+            return False
+        return True
 
     def read_if_bounded(self) -> None:
         """Read the client again where it was not because too much of it waited."""
@@ -629,8 +538,7 @@ class Session:
         if self.connections.broker is not None:
             self.connections.broker.write(out)
         elif self.lifetime.state is not SessionState.CLOSED:
-            self.requests.unsent.extend(out)
-            self.requests.waiting += sum(map(len, out))
+            self.requests.hold_unsent(out)
             self.hold(BROKER)
             self._connect_later()
 
@@ -652,50 +560,32 @@ class Session:
 
     async def _connect(self) -> None:
         """Open the connection, and send what has come meanwhile."""
-        connections = self.connections
         broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
-            await self.proxy.connect(self.listener, broker)
+            await self.connections.open_broker(broker, self.proxy.connect(self.listener, broker))
         except UnknownBrokerError as error:
-            connections.task = None
             self.abort("broker_unknown", str(error))
         except (OSError, TimeoutError) as error:
             self.proxy.upstream_failed()
-            connections.task = None
             self.abort("upstream_unreachable", str(error))
-        except asyncio.CancelledError:
-            if broker.transport is not None:
-                broker.transport.abort()
-            raise
         else:
-            connections.task = None
             self._broker_opened(broker)
-        finally:
-            connections.task = None
-            if connections.broker is not broker:
-                # uvloop may have closed it when this was cancelled, without a call of the protocol
-                broker.transport = None
 
     def _broker_opened(self, broker: BrokerConnection) -> None:
-        self.connections.broker = broker
         # its broker may be known only now
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
         if self.log.is_debug:
-            self._debug(
-                "broker connected",
-                broker=self.listener.node_id,
-                broker_address=broker.address,
+            node_id, address = self.listener.node_id, broker.address
+            self.log.debug(
+                self.identity, "broker connected", broker=node_id, broker_address=address
             )
         if broker.limits is not self.limits:
             broker.bound(self.limits)
         self.lifetime.move(SessionEvent.CONNECTED)
         if self.identity.authenticated:
             self.lifetime.move(SessionEvent.AUTHENTICATED)
-        unsent, self.requests.unsent = self.requests.unsent, []
         self.release(BROKER)  # the broker may be full again at once
-        if unsent:
-            self.requests.waiting -= sum(map(len, unsent))
-            broker.write(unsent)
+        broker.write(self.requests.take_unsent())
         self.read_if_bounded()
         if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
@@ -713,50 +603,27 @@ class Session:
         """Read the rest of a large answer in a later turn of the loop."""
         if self.connections.broker is not None and not self.connections.broker.holds & TURN:
             self.connections.broker.hold(TURN)
-            self.budget.take_turn(self._read_broker_on, self.identity.account.key)
-
-    def _read_broker_on(self) -> None:
-        self._release_broker(TURN)
-
-    def _broker_frame_error(self) -> None:
-        """Leave the broker, whose next frame nobody can find; the client still gets what came."""
-        if self._note_end("upstream_frame"):
-            self.hold(ENDING)
-        self.connections.abort_broker()
+            self.budget.take_turn(partial(self._release_broker, TURN), self.identity.account.key)
 
     def broker_lost(self) -> None:
         """Close the session; the client still gets what the broker has answered."""
         if self.connections.broker is not None:
             self.connections.broker.splitter.clear()
         if self.lifetime.reason is None:
-            self._note_end(*self._why_broker_lost(), SessionEvent.CLOSE)
+            self._note_end(*why_broker_left(self._described()), SessionEvent.CLOSE)
         self.connections.broker = None
         self._drop_requests()
         self._close("upstream_lost")
         self.forget_if_gone()
 
-    def _why_broker_lost(self) -> tuple[str, str, ApiKeyAndVersion | None]:
-        """Return why the broker ended the connection, a detail, and the request that caused it."""
-        problem = "" if self.connections.broker is None else self.connections.broker.problem
-        self.identity.sasl.broker_left()
-        if self.identity.sasl.failure:
-            return "authentication_failed", self.identity.sasl.failure, None
-        if not self.requests.are_awaited and not self.requests.is_busy:
-            return "upstream_closed", problem, None
-        if self.requests.answers:
-            _, key, version = facts_of(self.requests.answers[0])
-            rejected = self.seen_client.rejected(
-                (key, version), len(self.requests.answers), self.requests.raised
-            )
-            if rejected is not None:
-                return "version_too_old", upgrade_advice(rejected[0]), rejected
-        return "upstream_lost", problem, None
-
     def broker_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Requests.take``."""
         if error is not None:
             self.broker_frames(frames)
-            self._broker_frame_error()
+            # nobody can find the next frame; the client still gets what came
+            if self._note_end("upstream_frame"):
+                self.hold(ENDING)
+            self.connections.abort_broker()
             return
         lifetime = self.lifetime
         lifetime.seen = self.proxy.now
@@ -764,10 +631,10 @@ class Session:
         if self.client.transport is None and not requests.is_busy:
             return
         out: list[bytes | memoryview] = []
-        broker, fault = self.connections.broker, None
+        fault = None
         if frames or requests.stream is not None:
             fault = requests.take(frames, out)
-        elif broker is not None:  # a frame that one read does not bring
+        elif (broker := self.connections.broker) is not None:  # of a frame, one read brings a part
             fault = requests.start_stream(broker.splitter, out)
         if requests.effects:
             self._carry_out()
@@ -788,7 +655,7 @@ class Session:
         """End the session, whose client has got the answers before this one."""
         if isinstance(fault.error, TooManyBrokersError):
             self.proxy.discovery.refused(fault.error)
-        self.fault(fault.what, fault.error)
+        self.requests.log_fault(fault.what, fault.error)
         self.abort(fault.why, "" if fault.error is None else str(fault.error))
 
     def _converted(self, lowering: Lowering, error: BaseException | None) -> None:
@@ -796,14 +663,10 @@ class Session:
         requests = self.requests
         if requests.converting is not lowering:
             return  # the session has ended meanwhile
-        requests.waiting -= lowering.held
-        if error is not None:
-            self.fault("an answer of {} could not be converted", error)
-            self.abort("answer_malformed", str(error))
-            return
         out: list[bytes | memoryview] = []
-        fault = requests.converted(lowering, out)
-        self._carry_out()
+        fault = requests.converted(lowering, error, out)
+        if requests.effects:
+            self._carry_out()
         self.client.write(out)
         if fault is not None:
             self._broker_fault(fault)
@@ -814,21 +677,6 @@ class Session:
         if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
 
-    def _write_ready(self) -> None:
-        """Write what was answered here and has nothing before it."""
-        out: list[bytes | memoryview] = []
-        if self.requests.collect_ready(out):
-            self.client.write(out)
-        if self.requests.made:
-            self.count_held()
-            self._bound_waiting()
-
-    def fault(self, what: str, error: BaseException | None) -> None:
-        """Log what is wrong with the broker's answers; ``what`` names the broker as {}."""
-        node_id = self.listener.node_id
-        broker = "a broker" if node_id is None else f"broker {node_id}"
-        self.proxy.log_error(what.format(broker), error)
-
     # ---- how fast it may go ----------------------------------------------------------------------
 
     def hold(self, why: int) -> None:
@@ -836,12 +684,12 @@ class Session:
         if self.client.hold(why):
             self.counters.reading_paused_total += 1
             if self.log.is_debug:
-                self._debug("reading paused", why=IN_WORDS[why])
+                self.log.debug(self.identity, "reading paused", why=IN_WORDS[why])
 
     def release(self, why: int) -> None:
         """Take a reason away, and read the client where none is left."""
         if self.client.release(why) and self.log.is_debug:
-            self._debug("reading resumed", why=IN_WORDS[why])
+            self.log.debug(self.identity, "reading resumed", why=IN_WORDS[why])
 
     def _hold_both(self, why: int) -> None:
         self.hold(why)
@@ -908,17 +756,15 @@ class Session:
         self.log.ended(self._described(), why, detail, request)
         return True
 
-    def end(self, why: str, detail: str = "", request: ApiKeyAndVersion | None = None) -> bool:
+    def end(self, why: str, detail: str = "", request: ApiKeyAndVersion | None = None) -> None:
         """Take no more requests; close once what is under way is delivered.
 
-        Returns whether this is the first reason. ``request`` is the cause, if one is.
+        ``request`` is the cause, if one is.
         """
-        if not self._note_end(why, detail, request):
-            return False
-        self.hold(ENDING)
-        # in a later turn of the loop, which keeps the session until then
-        self.proxy.loop.call_soon(self.close_if_done)
-        return True
+        if self._note_end(why, detail, request):
+            self.hold(ENDING)
+            # in a later turn of the loop, which keeps the session until then
+            self.proxy.loop.call_soon(self.close_if_done)
 
     def end_when_taken(self, why: str, detail: str = "") -> None:
         """Take the requests that have been read, and then no more."""
@@ -1006,16 +852,15 @@ class Session:
         """Leave the tables of the listener, and cut the cycles that this session is in.
 
         Both connections are gone: reference counts free it as soon as nobody calls it any more. Its
-        client's connection knows it weakly from now on. What calls it later (a job in a thread, a turn of the
-        loop, a broker that was connected too late) holds it until then and finds it whole. A second
-        call changes nothing.
+        client's connection knows it weakly from now on. What calls it later (a job in a thread, a
+        turn of the loop, a broker that was connected too late) holds it until then and finds it
+        whole. A second call changes nothing.
         """
         self.proxy.forget(self, self.identity)
         self.requests.clear()
         self.drop_jobs()
         self.fast_path.watch(None)
         self.client.session = weakref.proxy(self)
-        self.seen_client._named = _unnamed
 
     def _drop_requests(self) -> None:
         """Drop what waits to be sent, and the places of all answers."""
@@ -1024,7 +869,6 @@ class Session:
 
     def _clear_places(self) -> None:
         self.requests.clear()
-        self.requests.waiting = 0
         self.drop_jobs()
 
     def drop_jobs(self) -> None:
@@ -1054,7 +898,3 @@ class Session:
             self._end_as(end)
         if self.client.unwritten():
             self._bound_writes()
-
-
-def _unnamed(client_id: str | None) -> None:
-    """Take no note of a client id: its session is gone."""

@@ -518,7 +518,7 @@ def test_lines_of_debug_are_bounded_too(caplog: pytest.LogCaptureFixture) -> Non
         log.flush()  # a level that was set anew
         assert log.is_debug
         for _ in range(100):
-            log.debug(described(), "reading paused", why="x")
+            log.debug(described().identity, "reading paused", why="x")
         for _ in range(50):
             log.closed_by_client(unasked())
         clock.now += 1 / DEBUG_LINES

@@ -17,6 +17,7 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
+from batchval.proxy.session.lifetime import End, How
 from batchval.proxy.session.requests import Answer
 from batchval.proxy.session.session import MAX_HELD_BYTES, Session
 from batchval.proxy.session.session_states import SessionState
@@ -590,7 +591,7 @@ def test_large_requests_and_answers_are_read_on_in_later_turns() -> None:
         rig.turns.pop()()
         assert rig.up.holds == 0
         rig.session.broker_lost()
-        rig.session._read_broker_on()  # nothing is left to read
+        rig.session._release_broker(TURN)  # nothing is left to read
 
     run(test)
 
@@ -603,8 +604,26 @@ def test_the_parts_of_a_session_do_not_know_it() -> None:
         rig = Rig()
         session = rig.session
         rig.send(produce_frame(1, ("t", 0, GOOD)), other_frame(2))
-        for part in (session.lifetime, session.connections, session.requests):
+        lifetime, identity, seen = session.lifetime, session.identity, session.seen_client
+        for part in (lifetime, session.connections, session.requests, identity, seen):
             assert not any(one is session for one in gc.get_referents(part)), part
+        rig.proxy.validation.stop()
+
+    run(test)
+
+
+def test_requests_ask_for_an_end_that_the_session_carries_out() -> None:
+    async def test() -> None:
+        rig = Rig()
+        requests = rig.session.requests
+        requests.end("first", "why")
+        requests.abort("second")
+        assert requests.effects == [End("first", How.DRAIN, "why"), End("second", How.NOW)]
+        assert rig.session.lifetime.reason is None
+        rig.session._carry_out()
+        assert requests.effects == []
+        assert rig.session.lifetime.reason == "first"
+        assert rig.session.lifetime.state is SessionState.CLOSED
         rig.proxy.validation.stop()
 
     run(test)
