@@ -54,7 +54,6 @@ OPEN_CIRCLES = {
         "proxy.life.prepared",
         "proxy.life.succession",
     ),
-    ("proxy.produce.gate", "proxy.produce.record_stage"),
 }
 
 #: A reader must find a file among its neighbours.
