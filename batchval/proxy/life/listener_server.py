@@ -44,9 +44,10 @@ from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.validation_queue import ValidationQueue
 from batchval.proxy.session.budget import Budget
 from batchval.proxy.session.connection_log import ConnectionLog
-from batchval.proxy.session.connections import BrokerConnection
+from batchval.proxy.session.connections import BrokerConnection, ClientConnection
 from batchval.proxy.session.deny_list import DenyList
 from batchval.proxy.session.fast_path import Routes
+from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import AgeLimit
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.version_bridge import raised_by
@@ -249,6 +250,20 @@ class ListenerServer:
             )
         return found
 
+    def routes_of(
+        self, principal: str | None, raised: Mapping[int, Raised]
+    ) -> tuple[frozenset[int], Routes]:
+        """Return the APIs that some clients may not use, and the fast path's routes of a client.
+
+        These are without the APIs that are denied to its principal; while that may change (None),
+        without all that are denied to anybody.
+        """
+        deny_list = self.deny_list
+        if deny_list is None:
+            return frozenset(), self.routes_for(frozenset(), raised)
+        denied, shared = deny_list.denied_to(principal), deny_list.shared_of(principal)
+        return deny_list.guarded, self.routes_for(denied, raised, shared)
+
     def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
         """Return what these rules deny on this listener; None: nothing."""
         found = DenyList(rules, self.options.listener.name)
@@ -362,22 +377,26 @@ class ListenerServer:
         self.budget.refuse(why)
         self.connection_log.refused(self.options.listener.name, f"{client[0]}:{client[1]}", why)
 
-    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None:
+    def secure(
+        self, client: ClientConnection, choose: Callable[[ListeningPort], None]
+    ) -> Awaitable[asyncio.Transport] | None:
         """Begin the TLS handshake with a client; return an awaitable of the secured transport.
 
         None where the listener has no TLS. Awaiting it raises HandshakeError.
+
+        ``choose``  is called with the listener of the broker that the client's ClientHello names
         """
-        context, client = resolved(self.options.listen_tls), session.client
+        context = resolved(self.options.listen_tls)
         if context is None or client.transport is None:
             return None
-        look = partial(self._choose_broker, session)
+        look = partial(self._choose_broker, choose)
         timeout_s = self.options.limits.handshake_timeout_ms / 1000
         return self.shared.handshakes.secure(client.transport, client, context, timeout_s, look)
 
-    def _choose_broker(self, session: Session, hello: bytes) -> None:
+    def _choose_broker(self, choose: Callable[[ListeningPort], None], hello: bytes) -> None:
         """Let the server name of a client choose its broker. Raises HandshakeError."""
         if self.options.sni is not None:
-            session.serve_as(self.cluster.named(node_asked_for(hello, self.options.sni)))
+            choose(self.cluster.named(node_asked_for(hello, self.options.sni)))
 
     # ---- other settings --------------------------------------------------------------------------
 
@@ -425,30 +444,30 @@ class ListenerServer:
 
     # ---- what sessions ask for -------------------------------------------------------------------
 
-    def admit(self, session: Session) -> bool:
+    def admit(self, session: Session, client: Identity) -> bool:
         """Return whether one more client may connect."""
         self._opening.opened(session.client)
-        why = self._why_not(session)
+        why = self._why_not(client.address)
         if why is not None:
-            self.connection_log.refused(self.options.listener.name, session.name, why)
+            self.connection_log.refused(self.options.listener.name, client.name, why)
             self._gone(session)
             return False
         self.connections[session] = None
         return True
 
-    def _why_not(self, session: Session) -> str | None:
+    def _why_not(self, address: str) -> str | None:
         """Count one more client; return why it may not connect, or None."""
         if self._draining:
             self.budget.refuse("drain")
             return "drain"
         here, most = len(self.connections), self.options.max_connections
-        return self.budget.admit(session.address, here, most)
+        return self.budget.admit(address, here, most)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: Session, client: Identity) -> None:
         """Forget a session both of whose connections are gone."""
         if session in self.connections:
             del self.connections[session]
-            self.budget.release(session)
+            self.budget.release(session, client.address)
         self._gone(session)
 
     def closed(self, why: str) -> None:

@@ -18,15 +18,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from batchval.proxy.watch.senders import Sender, SenderTable, Share, virtual_cost_s
 
-__all__ = ["FairJob", "FairQueue", "QueuedSession", "charge", "shares_of"]
+__all__ = ["FairJob", "FairQueue", "QueuedClient", "charge", "shares_of"]
 
 #: Virtual seconds that a job counts until its cost is known, so that those of one session do not
 #: take all threads at once.
 EXPECTED_S: Final = 0.001
 
 
-class QueuedSession(Protocol):
-    """A session for which work is done: its sender's account, and its share of what that gets."""
+class QueuedClient(Protocol):
+    """A client for which work is done: its sender's account, and its share of what that gets."""
 
     account: Sender
     share: Share
@@ -44,7 +44,7 @@ class FairJob(Protocol):
     shares: tuple[Share, Share] | None
 
     @property
-    def session(self) -> QueuedSession: ...
+    def client(self) -> QueuedClient: ...
     @property
     def size(self) -> int: ...
     @property
@@ -78,7 +78,7 @@ class FairQueue(Generic[J]):
     def __init__(self, senders: SenderTable) -> None:
         self.count = 0
         self._senders = senders
-        self._jobs: dict[QueuedSession, deque[J]] = {}
+        self._jobs: dict[QueuedClient, deque[J]] = {}
         self._waiting: dict[Share, _Inner[J]] = {}
         self._order: list[_Entry] = []
         self._number = itertools.count()
@@ -86,19 +86,19 @@ class FairQueue(Generic[J]):
     def put(self, job: J, *, first: bool = False) -> None:
         """Let a job wait; ``first``: before other jobs of its session."""
         self.count += 1
-        jobs = self._jobs.get(job.session)
+        jobs = self._jobs.get(job.client)
         if jobs is None:
-            jobs = self._jobs[job.session] = deque()
-            self._place(job.session, jobs)
+            jobs = self._jobs[job.client] = deque()
+            self._place(job.client, jobs)
         if first:
             jobs.appendleft(job)
         else:
             jobs.append(job)
 
-    def _place(self, session: QueuedSession, jobs: deque[J]) -> None:
+    def _place(self, client: QueuedClient, jobs: deque[J]) -> None:
         """Let a session wait in its share, and that in its sender's."""
         now_s = self._senders.clock()
-        outer, inner = shares_of(session)
+        outer, inner = shares_of(client)
         found = self._waiting.get(outer)
         if found is None:
             found = self._waiting[outer] = _Inner()
@@ -109,7 +109,7 @@ class FairQueue(Generic[J]):
         if sessions is None:
             sessions = found.waiting[inner] = deque()
             inner.join(outer.clock_s, now_s)
-            is_new = inner is session.account.newcomers
+            is_new = inner is client.account.newcomers
             heapq.heappush(found.order, (inner.start_s, is_new, next(self._number), inner))
         sessions.append(jobs)
 
@@ -145,7 +145,7 @@ class FairQueue(Generic[J]):
         job = jobs.popleft()
         self.count -= 1
         if not jobs:
-            self._jobs.pop(job.session, None)
+            self._jobs.pop(job.client, None)
         return job
 
     @property
@@ -187,9 +187,9 @@ class FairQueue(Generic[J]):
             del self._waiting[outer]
         return job
 
-    def drop(self, session: QueuedSession) -> None:
+    def drop(self, client: QueuedClient) -> None:
         """Forget a session's cancelled jobs. Its place is found empty later."""
-        jobs = self._jobs.get(session)
+        jobs = self._jobs.get(client)
         if jobs is None:
             return
         kept = [job for job in jobs if not job.cancelled]
@@ -197,7 +197,7 @@ class FairQueue(Generic[J]):
         jobs.clear()
         jobs.extend(kept)
         if not jobs:
-            del self._jobs[session]
+            del self._jobs[client]
 
 
 def _move_on(order: list[_Entry]) -> bool:
@@ -210,11 +210,11 @@ def _move_on(order: list[_Entry]) -> bool:
     return False
 
 
-def shares_of(session: QueuedSession) -> tuple[Share, Share]:
+def shares_of(client: QueuedClient) -> tuple[Share, Share]:
     """Return where a session waits: its sender's share, and its own inside of that."""
-    account = session.account
-    is_known = account.is_known and session.share.is_known
-    return account.place, session.share if is_known else account.newcomers
+    account = client.account
+    is_known = account.is_known and client.share.is_known
+    return account.place, client.share if is_known else account.newcomers
 
 
 def charge(job: FairJob, used_s: float, senders: SenderTable, *, is_done: bool = True) -> None:
@@ -231,10 +231,10 @@ def charge(job: FairJob, used_s: float, senders: SenderTable, *, is_done: bool =
     cost_s = virtual_cost_s(job.cost_s, job.size) - before_s - EXPECTED_S
     outer.start_s += cost_s
     inner.start_s += cost_s
-    session = job.session
-    account = session.account
-    for share in {outer, inner, account.share, session.share}:
+    client = job.client
+    account = client.account
+    for share in {outer, inner, account.share, client.share}:
         share.note(used_s, now_s, is_done=is_done)
-    if inner is account.newcomers and session.share.is_known:
-        session.share.start_s = max(session.share.start_s, inner.start_s)
+    if inner is account.newcomers and client.share.is_known:
+        client.share.start_s = max(client.share.start_s, inner.start_s)
     senders.noted(account, now_s)

@@ -47,7 +47,7 @@ from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.protocol.walkers.produce_answer import refuse
 from batchval.protocol.walkers.topic_ids import ids_in_produce
 from batchval.proxy.kit.topics import MAX_TOPIC_LENGTH
-from batchval.proxy.produce.record_stage import RecordStage
+from batchval.proxy.produce.record_stage import RecordStage, Validators
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, KnownRefusal, Verdicts
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.watch.observed_batches import ObserveRules
@@ -434,7 +434,8 @@ class ProduceValidator:
             verdicts.decide(self.validator, self.ledger, verdict.sender, verdict.decision)
         verdict.verdicts = verdicts
         if self.topics.rules:
-            verdict.stage = RecordStage(self, request, verdicts, verdict.account, verdict.share)
+            of = Validators(self.topics, self.validator, self.validators_of, self.topic_of)
+            verdict.stage = RecordStage(of, request, verdicts, verdict.account, verdict.share)
         return verdicts
 
     def work(

@@ -10,6 +10,7 @@ questions that have to be answered first.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -26,10 +27,17 @@ from batchval.rules import Rule
 from batchval.schema_registry import Asker, RegistryBusyError
 
 if TYPE_CHECKING:
+    from batchval.core.batches.validator import LogValidator
     from batchval.protocol.walkers.produce import ProduceRequestView
-    from batchval.proxy.produce.produce_validator import ProduceValidator
+    from batchval.proxy.settings.options import TopicPolicies
 
-__all__ = ["CUSTOM_RULE", "CUSTOM_RULE_SUSPENDED", "REGISTRY_UNAVAILABLE", "RecordStage"]
+__all__ = [
+    "CUSTOM_RULE",
+    "CUSTOM_RULE_SUSPENDED",
+    "REGISTRY_UNAVAILABLE",
+    "RecordStage",
+    "Validators",
+]
 
 #: The rule's name of a batch whose records carry an id that is not allowed.
 SCHEMA_ID: Final = Rule.R1.slug
@@ -74,18 +82,32 @@ class _Asked(NamedTuple):
     questions: list[_Question]
 
 
+class Validators(NamedTuple):
+    """The validators of topics, and what is asked of their records.
+
+    ``whole``     of topics without a policy of their own
+    ``of``        the fast path's (None with custom rules) and the full one, of a topic
+    ``topic_of``  the name of the topic of a request's n-th partition; None for an unknown id
+    """
+
+    topics: TopicPolicies
+    whole: LogValidator
+    of: Callable[[str | None], tuple[LogValidator | None, LogValidator]]
+    topic_of: Callable[[ProduceRequestView, int], str | None]
+
+
 class RecordStage:
     """The partitions of one request whose topics have registries or custom rules."""
 
     def __init__(
         self,
-        gate: ProduceValidator,
+        validators: Validators,
         request: ProduceRequestView,
         verdicts: Verdicts,
         account: Sender,
         share: Share,
     ) -> None:
-        self._gate = gate
+        self._validators = validators
         self._account = account
         self._asker_share = share
         self._asker = Asker(account.key if account.is_known else "", share, self._may_ask_more)
@@ -93,8 +115,8 @@ class RecordStage:
         self._verdicts = verdicts
         self._rows: list[tuple[int, str, TopicRules]] = []
         for i in range(len(verdicts)):
-            topic = gate.topic_of(request, i)
-            rules = gate.topics.rules_of(topic)
+            topic = validators.topic_of(request, i)
+            rules = validators.topics.rules_of(topic)
             if rules is not None and topic is not None and (rules.registries or rules.custom_rules):
                 self._rows.append((i, topic, rules))
         self._asked: list[_Asked] = []
@@ -244,10 +266,10 @@ class RecordStage:
         self, i: int, topic: str, rules: TopicRules, more: dict[int, frozenset[int]] | None = None
     ) -> None:
         if more:
-            policy = rules.policy_with(topic, self._gate.topics.configuration_of(topic), more)
-            validator = self._gate.validator.with_policy(policy)
+            policy = rules.policy_with(topic, self._validators.topics.configuration_of(topic), more)
+            validator = self._validators.whole.with_policy(policy)
         else:
-            validator = self._gate.validators_of(topic)[1]
+            validator = self._validators.of(topic)[1]
         self._verdicts.reopen(i, validator)
 
     # ---- custom rules ----------------------------------------------------------------------------
@@ -274,7 +296,7 @@ class RecordStage:
     def _columns(self, i: int) -> RecordColumns | str:
         """Return the records of a partition, or why they cannot be passed to custom rules."""
         records = self._request.records(i)
-        limit = self._gate.validator.max_decompressed_bytes
+        limit = self._validators.whole.max_decompressed_bytes
         assert limit is not None  # ProduceValidator requires it
         if records is None:
             return "the records cannot be read for custom rules: they are null"

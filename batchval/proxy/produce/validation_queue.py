@@ -20,12 +20,12 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
 
 from batchval.protocol.walkers.produce import ProduceRequestView
 from batchval.proxy.kit.rule_budget import MAX_SENDER_LENGTH, STUCK_S
-from batchval.proxy.produce.fair_queue import FairJob, FairQueue, QueuedSession, charge
+from batchval.proxy.produce.fair_queue import FairJob, FairQueue, QueuedClient, charge
 from batchval.proxy.produce.produce_validator import RequestVerdict
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.senders import READ_BYTES, RULE_S, SenderTable, Share
@@ -33,9 +33,8 @@ from batchval.proxy.watch.senders import READ_BYTES, RULE_S, SenderTable, Share
 __all__ = [
     "SLICE_S",
     "Job",
+    "JobOwner",
     "OneSlice",
-    "QueuedSession",
-    "ValidatedSession",
     "ValidationQueue",
     "Work",
 ]
@@ -60,10 +59,11 @@ MAX_AHEAD: Final = 128 << 10
 log = logging.getLogger("batchval.proxy")
 
 
-class ValidatedSession(QueuedSession, Protocol):
-    """The part of a session that the queue uses."""
+class JobOwner(Protocol):
+    """A session, which is told what becomes of its jobs."""
 
-    def validated(self, item: object, error: BaseException | None) -> None: ...
+    def job_paused(self) -> None: ...
+    def job_done(self, job: Any, error: BaseException | None) -> None: ...
 
 
 class Work(FairJob, Protocol):
@@ -98,8 +98,10 @@ class OneSlice:
 
     heavy = False
     may_bound = False
+    owner: JobOwner  # set before it is put into a queue
 
-    def __init__(self, frame: memoryview) -> None:
+    def __init__(self, frame: memoryview, client: QueuedClient) -> None:
+        self.client = client
         self.cancelled = False
         self.is_costly = False
         self.cost_s = 0.0
@@ -127,17 +129,23 @@ class OneSlice:
         return "done", time.thread_time() - began
 
     def paused(self) -> None:
-        """Do nothing: there is one slice."""
+        """Tell the session that a slice has ended."""
+        self.owner.job_paused()
+
+    def done(self, error: BaseException | None) -> None:
+        """Tell the session that the job is done."""
+        self.owner.job_done(self, error)
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """One request of one session that waits for its validation."""
 
-    session: ValidatedSession
+    client: QueuedClient
     item: object
     request: ProduceRequestView
     verdict: RequestVerdict
+    owner: JobOwner = field(init=False, repr=False)  # set before it is put into a queue
     heavy: bool = False
     may_bound: ClassVar[bool] = True
     is_costly: bool = False
@@ -170,8 +178,8 @@ class Job:
         """Do nothing: a request takes no more memory while it is validated."""
 
     def done(self, error: BaseException | None) -> None:
-        """Hand the verdict to the session."""
-        self.session.validated(self.item, error)
+        """Tell the session that the verdict is there."""
+        self.owner.job_done(self, error)
 
 
 class ValidationQueue:
@@ -249,31 +257,21 @@ class ValidationQueue:
     def _count_waiting(self) -> None:
         self.counters.requests_queued = len(self)
 
-    def submit(
-        self,
-        session: ValidatedSession,
-        item: object,
-        request: ProduceRequestView,
-        verdict: RequestVerdict,
-    ) -> None:
-        """Validate a request, and call ``session.validated(item, error)`` on the loop."""
-        self.counters.judged_in_threads_total += 1
-        self.put(Job(session, item, request, verdict))
-
     def put(self, job: Work) -> None:
         """Do a job; ``job.done(error)`` is called on the loop after that."""
+        self.counters.judged_in_threads_total += job.may_bound  # a request's validation
         self._wait_for_thread(job)
         self._start_some()
 
     def _wait_for_thread(self, job: Work, *, first: bool = False) -> None:
-        is_short = job.may_bound and job.session.share.is_short(self.senders.clock())
+        is_short = job.may_bound and job.client.share.is_short(self.senders.clock())
         job.is_costly = job.heavy and not is_short
         (self._costly if job.is_costly else self._short).put(job, first=first)
 
-    def drop(self, session: QueuedSession) -> None:
+    def drop(self, client: QueuedClient) -> None:
         """Forget a session's cancelled jobs. One that runs ends at its next batch."""
-        self._short.drop(session)
-        self._costly.drop(session)
+        self._short.drop(client)
+        self._costly.drop(client)
         self._count_waiting()
 
     def _start_some(self) -> None:
@@ -400,7 +398,7 @@ class ValidationQueue:
         elif not job.cancelled:
             job.paused()
             if word == "heavy" and job.heavy:
-                job.session.share.note_long()
+                job.client.share.note_long()
             job.heavy = word == "heavy" or job.heavy
             self._wait_for_thread(job, first=True)
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchval.protocol.frames import SpareBlock, allocated, limit_memory
+from batchval.proxy.session.connections import Connections
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.settings.options import Counters
 
@@ -66,29 +67,11 @@ UNTAKEN_S: Final = 10.0
 MIN_CLOSED_BYTES: Final = 32 << 10
 
 
-class Held(Protocol):
-    """The connections of a session, as the budget sees them: ``connections.Connections``."""
-
-    counted: int
-
-    def unread(self) -> int: ...
-    def partial_bytes(self) -> int: ...
-    def answer_bytes(self) -> int: ...
-    def unwritten(self) -> int: ...
-    def partial_held(self) -> int: ...
-    def partial_size(self) -> int: ...
-    def is_read(self) -> bool: ...
-
-
 class Holder(Protocol):
     """The part of a session that the budget uses."""
 
-    address: str
-
     @property
-    def connections(self) -> Held: ...
-    @property
-    def spoke(self) -> bool: ...
+    def connections(self) -> Connections: ...
     def held(self) -> int: ...
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
@@ -201,8 +184,8 @@ class Budget:
         counters.connections_open += 1
         return None
 
-    def release(self, session: Holder) -> None:
-        """Forget a session both of whose connections are gone."""
+    def release(self, session: Holder, address: str) -> None:
+        """Forget a session of this address both of whose connections are gone."""
         self._paused.pop(session, None)
         self._granted.pop(session, None)
         self._full.pop(session, None)
@@ -212,7 +195,7 @@ class Budget:
         self.count(session, 0)
         self._set_blocks_limit()
         self.measure()
-        self.release_connection(session.address)  # last: at 0 nothing is held any more
+        self.release_connection(address)  # last: at 0 nothing is held any more
 
     def release_connection(self, address: str) -> None:
         """Forget a connection that ``admit`` has counted."""
@@ -245,8 +228,11 @@ class Budget:
     def _set_blocks_limit(self) -> None:
         self.blocks_limit = -1 if self._paused else self.threshold - self.other
 
-    def look(self, session: Holder) -> None:
-        """Pause a session that may not hold more for now. Called after it has read or written."""
+    def look(self, session: Holder, *, spoke: bool) -> None:
+        """Pause a session that may not hold more for now. Called after it has read or written.
+
+        ``spoke``  whether its client has sent a whole request
+        """
         held = self.measure()
         if held <= self.threshold:
             if self._paused:
@@ -260,7 +246,7 @@ class Budget:
             return
         own = session.held()
         # a client that has sent a whole request before may hold more than one that has not
-        limit = self.limit + self.beyond if session.spoke else self.threshold
+        limit = self.limit + self.beyond if spoke else self.threshold
         if own and (held > limit or own > SMALL):
             self._pause(session)
             self._start_timer()

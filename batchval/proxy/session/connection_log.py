@@ -10,30 +10,29 @@ session only where it is written: a flood costs a look at the clock for each con
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, NamedTuple
 
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
-from batchval.proxy.cluster.listeners import ListeningPort
 from batchval.proxy.kit.end_reasons import CLIENT, EndReason, reason_of
 from batchval.proxy.kit.sockets import transferred
-from batchval.proxy.session.connections import ClientConnection, Connections
-from batchval.proxy.session.fast_path import FastPath
-from batchval.proxy.session.pending_requests import facts_of
+from batchval.proxy.session.connections import Connections
+from batchval.proxy.session.identity import Identity
+from batchval.proxy.session.requests import Requests, facts_of
 from batchval.proxy.settings.config import Log
-from batchval.proxy.settings.options import ANONYMOUS, Facts
+from batchval.proxy.settings.options import ANONYMOUS
 from batchval.proxy.watch.audit_log import MAX_LINES_AT_ONCE, short
 from batchval.proxy.watch.clients import SeenClient, pair_of
 from batchval.proxy.watch.metrics import Family
 from batchval.proxy.watch.senders import LineShares, SenderTable
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["ApiKeyAndVersion", "Connection", "ConnectionLog", "upgrade_advice"]
+__all__ = ["ApiKeyAndVersion", "Connection", "ConnectionLog", "upgrade_advice", "why_broker_left"]
 
 #: Lines of level debug in a second: one takes the event loop 30 microseconds.
 DEBUG_LINES: Final = 500
@@ -49,36 +48,18 @@ ApiKeyAndVersion = tuple[int, int]
 log = logging.getLogger("batchval.proxy")
 
 
-class Awaiting(Protocol):
-    """The requests of a session: ``requests.Requests``."""
+class Connection(NamedTuple):
+    """The parts of a session that a log line describes.
 
-    @property
-    def answers(self) -> deque[Any]: ...
-
-
-class Connection(Protocol):
-    """The part of a session that a log line describes.
-
-    ``name``    host and port of the client
-    ``opened``  when it was accepted, in seconds of the loop's clock
+    ``opened``  when the client was accepted, in seconds of the loop's clock; ``now``: the time
     """
 
-    name: str
-    opened: float
-    facts: Facts
-    client: ClientConnection
+    identity: Identity
+    seen: SeenClient
     connections: Connections
-
-    @property
-    def requests(self) -> Awaiting: ...
-
-    @property
-    def listener(self) -> ListeningPort: ...
-    @property
-    def seen_client(self) -> SeenClient: ...
-    @property
-    def fast_path(self) -> FastPath: ...
-    def now(self) -> float: ...
+    requests: Requests
+    opened: float
+    now: float
 
 
 class ConnectionLog:
@@ -114,21 +95,21 @@ class ConnectionLog:
 
     def ended(
         self,
-        session: Connection,
+        connection: Connection,
         why: str,
         detail: str = "",
         request: ApiKeyAndVersion | None = None,
     ) -> None:
         """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
         reason = reason_of(why)
-        if self._may_write(why, reason, partial(_who, session)):
-            facts = _facts(session, request)
+        if self._may_write(why, reason, partial(_who, connection)):
+            facts = _facts(connection, request)
             facts |= {
                 "reason": why,
                 "meaning": reason.meaning,
                 "detail": short(detail, _MAX_DETAIL_LENGTH),
             }
-            _write(reason.level, "connection ended", facts | _amounts(session))
+            _write(reason.level, "connection ended", facts | _amounts(connection))
 
     def refused(self, listener: str, client: str, why: str) -> None:
         """Write that a connection was closed as soon as it was accepted."""
@@ -142,13 +123,32 @@ class ConnectionLog:
             }
             _write(reason.level, "connection ended", facts)
 
-    def closed_by_client(self, session: Connection) -> None:
+    def closed_by_client(self, connection: Connection) -> None:
         """Write, with level debug, that the client has closed the connection."""
-        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT), partial(_who, session)):
-            facts = _facts(session, None) | {"requests": session.seen_client.requests}
-            _write(logging.DEBUG, "connection closed by the client", facts | _seconds(session))
+        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT), partial(_who, connection)):
+            facts = _facts(connection, None) | {"requests": connection.seen.requests}
+            _write(logging.DEBUG, "connection closed by the client", facts | _seconds(connection))
 
-    def debug(self, session: Connection, event: str, **facts: object) -> None:
+    def accepted(self, identity: Identity, transport: asyncio.Transport) -> None:
+        """Write, with level debug, that a connection was accepted."""
+        tls = transport.get_extra_info("ssl_object")
+        cipher = None if tls is None else tls.cipher()
+        facts = {} if tls is None else {"tls": tls.version(), "cipher": cipher and cipher[0]}
+        self.debug(identity, "connection accepted", **facts)
+
+    def named(self, identity: Identity, client_id: str | None) -> None:
+        """Write, with level debug, that the next requests have this client id."""
+        if self.is_debug:
+            self.debug(identity, "first request of a client id", client_id=client_id)
+
+    def authenticated(self, identity: Identity, principal: str) -> None:
+        """Write, with level debug, whom the broker or a certificate has authenticated."""
+        mechanism = identity.sasl.mechanism or "client certificate"
+        self.debug(
+            identity, "client authenticated", mechanism=mechanism, principal=principal or None
+        )
+
+    def debug(self, identity: Identity, event: str, **facts: object) -> None:
         """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
         if self._debug_tokens.take():
             found = {
@@ -157,7 +157,7 @@ class ConnectionLog:
             _write(
                 logging.DEBUG,
                 event,
-                {"listener": session.facts.listener, "client": session.name} | found,
+                {"listener": identity.facts.listener, "client": identity.name} | found,
             )
         else:
             self._leave_out("debug")
@@ -202,9 +202,9 @@ class ConnectionLog:
         yield Family("counter", "log_connections_left_out", text, ("reason",), samples)
 
 
-def _who(session: Connection) -> tuple[str, str]:
+def _who(connection: Connection) -> tuple[str, str]:
     """Return the principal and the client of a session."""
-    return session.facts.principal, session.name
+    return connection.identity.facts.principal, connection.identity.name
 
 
 def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
@@ -215,22 +215,19 @@ def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
     )
 
 
-def _facts(session: Connection, request: ApiKeyAndVersion | None) -> dict[str, object]:
+def _facts(connection: Connection, request: ApiKeyAndVersion | None) -> dict[str, object]:
     """Return who was connected, to which broker, and the request that matters."""
-    seen, broker, node_id = (
-        session.seen_client,
-        session.connections.broker,
-        session.listener.node_id,
-    )
+    identity, seen, broker = connection.identity, connection.seen, connection.connections.broker
+    node_id = connection.requests.node_id
     seen.collect()
-    key, version = request or _last_request(session)
+    key, version = request or _last_request(connection)
     return {
-        "listener": session.facts.listener,
-        "client": session.name,
+        "listener": connection.identity.facts.listener,
+        "client": connection.identity.name,
         "client_id": None if seen.client_id is None else short(seen.client_id),
-        "software": seen.software.name,
-        "software_version": seen.software.version,
-        "principal": short(session.facts.principal),
+        "software": identity.software.name,
+        "software_version": identity.software.version,
+        "principal": short(identity.facts.principal),
         "broker": "bootstrap" if node_id is None else node_id,
         "broker_address": None if broker is None else broker.address,
         "api": None if key < 0 else APIS[key].name if key in APIS else key,
@@ -238,29 +235,48 @@ def _facts(session: Connection, request: ApiKeyAndVersion | None) -> dict[str, o
     }
 
 
-def _last_request(session: Connection) -> ApiKeyAndVersion:
+def _last_request(connection: Connection) -> ApiKeyAndVersion:
     """Return the oldest request that awaits its answer, else the last one; key -1: not known."""
-    if session.requests.answers:
-        _, key, version = facts_of(session.requests.answers[0])
+    if connection.requests.answers:
+        _, key, version = facts_of(connection.requests.answers[0])
         if key >= 0:
             return key, version
-    last = session.fast_path.last
+    last = connection.requests.fast_path.last
     return (-1, 0) if last < 0 else pair_of(last)
 
 
-def _amounts(session: Connection) -> dict[str, object]:
+def _amounts(connection: Connection) -> dict[str, object]:
     """Return what the kernel has counted of the connection so far, with what TLS adds."""
-    received, sent = transferred(session.client.transport)
+    received, sent = transferred(connection.connections.client.transport)
     amounts: dict[str, object] = {
         "received": received,
         "sent": sent,
-        "requests": session.seen_client.requests,
+        "requests": connection.seen.requests,
     }
-    return amounts | _seconds(session)
+    return amounts | _seconds(connection)
 
 
-def _seconds(session: Connection) -> dict[str, object]:
-    return {"seconds": round(max(0.0, session.now() - session.opened), 3)}
+def _seconds(connection: Connection) -> dict[str, object]:
+    return {"seconds": round(max(0.0, connection.now - connection.opened), 3)}
+
+
+def why_broker_left(connection: Connection) -> tuple[str, str, ApiKeyAndVersion | None]:
+    """Return why the broker ended the connection, a detail, and the request that caused it."""
+    sasl, requests = connection.identity.sasl, connection.requests
+    broker = connection.connections.broker
+    problem = "" if broker is None else broker.problem
+    sasl.broker_left()
+    if sasl.failure:
+        return "authentication_failed", sasl.failure, None
+    if not requests.are_awaited and not requests.is_busy:
+        return "upstream_closed", problem, None
+    if requests.answers:
+        _, key, version = facts_of(requests.answers[0])
+        waiting = len(requests.answers)
+        rejected = connection.seen.rejected((key, version), waiting, requests.raised)
+        if rejected is not None:
+            return "version_too_old", upgrade_advice(rejected[0]), rejected
+    return "upstream_lost", problem, None
 
 
 def upgrade_advice(key: int) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from typing import Final, Protocol, cast
 
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
@@ -81,10 +82,8 @@ MAX_WRITE_BYTES: Final = 4 << 20
 class BrokerSide(Protocol):
     """The part of a session that its connection to a broker calls."""
 
-    def broker_frames(self, frames: list[memoryview]) -> None: ...
-    def broker_full(self) -> None: ...
-    def broker_drained(self) -> None: ...
-    def broker_frame_error(self) -> None: ...
+    def broker_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None: ...
+    def broker_full(self, is_full: bool) -> None: ...
     def broker_lost(self) -> None: ...
     def abort(self, why: str) -> None: ...
 
@@ -138,21 +137,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             frames = self.splitter.buffer_updated(nbytes)
         except FrameError as error:
-            self.session.broker_frames(error.frames)
-            self.session.broker_frame_error()
+            self.session.broker_frames(error.frames, error)
             return
         self.session.broker_frames(frames)
 
     def pause_writing(self) -> None:
         self.is_full = True
-        self.session.broker_full()
+        self.session.broker_full(True)
 
     def resume_writing(self) -> None:
         self.is_full = False
         if self.parts:
             self._go_on()
         else:
-            self.session.broker_drained()
+            self.session.broker_full(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
@@ -183,7 +181,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _write_parts(self, pieces: list[bytes | memoryview]) -> None:
         self.parts.extend(pieces)
-        self.session.broker_full()
+        self.session.broker_full(True)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -205,7 +203,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if self.ends:
                 transport.close()
             elif not self.is_full:
-                self.session.broker_drained()
+                self.session.broker_full(False)
         elif not self.is_full:
             asyncio.get_running_loop().call_soon(self._go_on)
 
@@ -240,10 +238,8 @@ class ClientSide(Protocol):
     """The part of a session that its client's connection calls."""
 
     def client_accepted(self) -> None: ...
-    def client_frames(self, frames: list[memoryview]) -> None: ...
-    def client_frame_error(self, error: FrameError) -> None: ...
-    def client_full(self) -> None: ...
-    def client_drained(self) -> None: ...
+    def client_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None: ...
+    def client_full(self, is_full: bool) -> None: ...
     def client_lost(self) -> None: ...
 
 
@@ -271,15 +267,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             frames = self.splitter.buffer_updated(nbytes)
         except FrameError as error:
             self.session.client_frames(error.frames)
-            self.session.client_frame_error(error)
+            self.session.client_frames([], error)
             return
         self.session.client_frames(frames)
 
     def pause_writing(self) -> None:
-        self.session.client_full()
+        self.session.client_full(True)
 
     def resume_writing(self) -> None:
-        self.session.client_drained()
+        self.session.client_full(False)
 
     def eof_received(self) -> bool:
         return False  # the transport closes itself
@@ -347,6 +343,38 @@ class Connections:
     def are_gone(self) -> bool:
         """Return whether both have ended, and none is being opened."""
         return self.client.transport is None and self.broker is None and self.task is None
+
+    async def open_broker(self, broker: BrokerConnection, connecting: Awaitable[None]) -> None:
+        """Open the broker's. Raises what ``connecting`` raises."""
+        try:
+            await connecting
+            self.broker = broker
+        except asyncio.CancelledError:
+            if broker.transport is not None:
+                broker.transport.abort()
+            raise
+        finally:
+            self.task = None
+            if self.broker is not broker:
+                # uvloop may have closed it when this was cancelled, without a call of the protocol
+                broker.transport = None
+
+    async def secure(self, secured: Awaitable[asyncio.Transport]) -> None:
+        """Wait for the TLS handshake with the client. Raises what ``secured`` raises."""
+        try:
+            self.client.transport = await secured
+        except BaseException:
+            self.client.transport = None
+            raise
+        finally:
+            self.task = None
+
+    def accepted(self, limits: Limits) -> None:
+        """Ask the kernel to find out whether the client is still there."""
+        # no bound on what it has not acknowledged: consumers may go minutes without reading; see
+        # ``Session.check_time``
+        assert self.client.transport is not None
+        keep_alive(self.client.transport, limits.peer_timeout_ms / 1000, bound_unacknowledged=False)
 
     def hold_opened(self, broker: BrokerConnection) -> None:
         """Do not read a broker's that is new as long as its answers would wait."""

@@ -1,45 +1,23 @@
-"""Requests that the settings deny: answered here with an authorization error, in their place.
+"""The requests that the settings deny, by principal; ``handlers`` answers them.
 
-    DenyRule   API names, globs of principals and listeners
-    DenyList   principal -> the APIs that it may not use on one listener, and those of which it may
-               not send the requests of brokers
-
-No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
-that is missing there as an old broker. A large request is answered in a thread, and its answer
-counts as waiting before it is made: it may be several times as large.
+DenyRule   API names, globs of principals and listeners
+DenyList   principal -> the APIs that it may not use on one listener, and those of which it may
+           not send the requests of brokers
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
-from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
-from batchval.protocol.errors import ProtocolError
-from batchval.protocol.message import Chunks
 from batchval.protocol.walkers.broker_requests import BROKER_APIS, is_from_broker
-from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.proxy.produce.validation_queue import OneSlice
-from batchval.proxy.session.pending_requests import Answer, Item, Queue, Surroundings
 from batchval.proxy.settings.config import DenyRule
 
-__all__ = ["DenyList", "refuse_denied"]
+__all__ = ["DenyList"]
 
-#: Bytes of a request that is read on the loop to answer it: up to 1 us for each of them. The answer
-#: to a larger one has no message, which would stand at each of its elements.
-INLINE: Final = 512
-#: Bytes of an answer for each byte of a request above `INLINE`, at most.
-GROWTH: Final = 8
-#: A larger one ends its connection, except Produce: its values take 200 times its size in memory.
-MAX_READ_BYTES: Final = 128 << 10
-
-_AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
 #: Keys of APIs that are denied, and of those of which the requests of brokers are.
 _Denied: TypeAlias = tuple[frozenset[int], frozenset[int]]
-_NO_FRAME: Final = memoryview(b"")
-_NO_ITEM: Final = Item(_NO_FRAME)
 
 
 class DenyList:
@@ -97,118 +75,3 @@ def _denied_by(rules: Iterable[DenyRule]) -> _Denied:
         frozenset(key for rule in listed for key in rule.keys),
         frozenset(key for rule in listed for key in rule.shared),
     )
-
-
-class Denies(Surroundings, Protocol):
-    """The part of a listener that denying uses."""
-
-    deny_list: DenyList | None
-
-
-class Denier(Queue, Protocol):
-    """The part of a session that denying uses."""
-
-    @property
-    def proxy(self) -> Denies: ...
-    def note_denied(self, key: int, version: int, inter_broker: bool) -> None: ...
-
-
-def refuse_denied(
-    session: Denier, frame: memoryview, key: int, version: int, correlation_id: int
-) -> bool:
-    """Answer a request that is denied to its client; return whether it was. Raises ProtocolError.
-
-    A request that comes before the broker has authenticated the client ends the connection: clients
-    wait for that.
-    """
-    if (deny_list := session.proxy.deny_list) is None:  # a reload has removed it
-        return False
-    if deny_list.denies(frame, key, None) is None:
-        return False
-    is_asked = any(
-        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.requests.answers
-    )
-    if is_asked or not session.authenticated:
-        session.end("denied_early")
-        return True
-    if (why := deny_list.denies(frame, key, session.facts.principal)) is None:
-        return False
-    session.note_denied(key, version, why == "inter-broker")
-    if _is_unanswerable(session, frame, key):
-        return True
-    answer = Answer(correlation_id, key, version, None)
-    is_part = why == "inter-broker" and key not in BROKER_APIS
-    name = APIS[key].name
-    work = _Denying(session, frame, answer, f"{name} between brokers" if is_part else name)
-    if len(frame) <= INLINE or not reads_request(key):
-        ready = work.made()
-        session.requests.place(answer)
-        session.answer_here(answer, ready)
-    else:
-        session.requests.place(answer)
-        session.keep(answer, GROWTH * len(frame))
-        work.item.work = work
-        session.requests.put(work.item)
-        session.proxy.validation.put(work)
-    return True
-
-
-def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
-    """End the session where a request gets no answer; return whether it has been ended."""
-    if key == ApiKey.PRODUCE:
-        most = session.limits.max_partitions_per_request
-        if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
-            return False
-        session.end("denied")  # as a broker does: nobody waits for the error
-    elif reads_request(key) and len(frame) > MAX_READ_BYTES:
-        session.end("denied_size")
-    else:
-        return False
-    return True
-
-
-class _Denying(OneSlice):
-    """A job that makes the answer to one denied request, for ``ValidationQueue``."""
-
-    def __init__(self, session: Denier, frame: memoryview, answer: Answer, what: str) -> None:
-        super().__init__(frame)
-        self._what = what
-        self.session = session
-        self.answer = answer
-        self.item = Item(frame, answer, waits=True)
-        self._most = session.limits.max_partitions_per_request
-        self._ready: Chunks = []
-
-    def made(self) -> Chunks:
-        """Return the answer. Raises ProtocolError."""
-        frame, key, version = self._frame[4:], self.answer.key, self.answer.version
-        code = unauthorized(frame, key, version)
-        is_short = len(frame) <= INLINE or not reads_request(key)
-        text = f"{SENTENCES[code]} The gate denies {self._what}." if is_short else None
-        return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
-
-    def make(self) -> None:
-        """Make the answer, in a thread."""
-        self._ready = self.made()
-
-    def done(self, error: BaseException | None) -> None:
-        """Answer, and send on what waits for this request."""
-        session, item = self.session, self.item
-        # a thread refers to its last job until it has another one: that keeps no frame
-        item.work = None
-        self._frame, self.item = _NO_FRAME, _NO_ITEM
-        ready, self._ready = self._ready, []
-        if self.cancelled:
-            return
-        session.requests.let_go(self.answer)
-        if error is None:
-            item.waits = False
-            session.answer_here(self.answer, ready)
-            session.send_ready()
-            return
-        session.drop_from(item)
-        if isinstance(error, ProtocolError):
-            session.end("request_malformed")
-        else:
-            session.proxy.log_error("a denied request could not be answered", error)
-            session.abort("fault")

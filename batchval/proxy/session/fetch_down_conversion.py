@@ -29,7 +29,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.proxy.produce.validation_queue import SLICE_S
 from batchval.proxy.session.old_fetches import MAX_FAULTS, Places
-from batchval.proxy.session.pending_requests import Answer, Lowering, Queue
+from batchval.proxy.session.requests import Answer, Lowering, Requests
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -124,11 +124,11 @@ class FetchConversion(Lowering):
     ``held``  bytes that it holds: the broker's answer, and what has been made of it
     """
 
-    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
-        super().__init__(session, answer, frame)
+    def __init__(self, requests: Requests, answer: Answer, frame: memoryview) -> None:
+        super().__init__(requests, answer, frame)
         self._size = len(frame)
         self._facts: FetchFacts = answer.facts
-        validation = session.proxy.options.settings.validation
+        validation = requests.proxy.options.settings.validation
         self._max_decompressed = validation.max_decompressed_bytes
         self._steps: Iterator[bool] | None = None
         self._made = 0
@@ -171,21 +171,22 @@ class FetchConversion(Lowering):
 
     def paused(self) -> None:
         """Count what has been made so far."""
-        self.session.conversion_grew(self, len(self._frame) + self._made)
+        self.requests.conversion_grew(self, len(self._frame) + self._made)
+        super().paused()
 
     def finish(self) -> Chunks:
         """Return the client's answer, and note what the session has to know."""
-        session, fetches = self.session, self.session.old_fetches
+        requests, fetches = self.requests, self.requests.old_fetches
         for wanted in self._forgotten:
             fetches.forget(wanted)
         fetches.note(self._continues)
-        session.counters.fetches_unconverted_total += self._faulty
+        requests.counters.fetches_unconverted_total += self._faulty
         self._log()
         return self._ready
 
     def _log(self) -> None:
         """Log the faults that are new, MAX_LINES at most, and how many batches are at fault."""
-        session, fetches = self.session, self.session.old_fetches
+        requests, fetches = self.requests, self.requests.old_fetches
         lines = 0
         for fault in self._faults:
             if lines == MAX_LINES:
@@ -195,12 +196,11 @@ class FetchConversion(Lowering):
             lines += 1
             place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
             text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
-            session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+            requests.log_fault(f"a batch of {{}} cannot be converted for an old consumer: {text}")
         if lines == MAX_LINES and self._faulty > lines:
-            session.fault(
+            requests.log_fault(
                 f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
-                f"consumer; {lines} of them were logged",
-                None,
+                f"consumer; {lines} of them were logged"
             )
 
     # ---- in a thread -----------------------------------------------------------------------------

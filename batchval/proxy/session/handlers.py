@@ -9,10 +9,15 @@
     SaslHandshake, SaslAuthenticate
                        show when the broker has authenticated the client
     old versions       are raised, and their answers lowered, where ``bridge`` is set (``bridges``)
+    denied requests    are answered here with an authorization error, in their place
     all others         pass unchanged
 
-A handler takes a request and gives its answer a place in the session's queue; ``respond`` makes of
-the broker's answer what the client gets.
+A handler takes a request and gives its answer a place among ``Requests``; ``Answer.respond`` makes
+of the broker's answer what the client gets. What the session has to do is one of their ``effects``.
+
+No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
+that is missing there as an old broker. A large request is answered in a thread, and its answer
+counts as waiting before it is made: it may be several times as large.
 """
 
 from __future__ import annotations
@@ -23,7 +28,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from batchval.protocol.apis import ApiKey
+from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,58 +41,112 @@ from batchval.protocol.messages.sasl_authenticate import (
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.walkers.addresses import may_hold_addresses, rewrite_addresses
+from batchval.protocol.walkers.broker_requests import BROKER_APIS
 from batchval.protocol.walkers.produce import ProduceRequestView
-from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower, merge
-from batchval.proxy.produce.produce_validator import RequestVerdict
+from batchval.protocol.walkers.produce_answer import ProduceResponseView, lower
+from batchval.proxy.produce.validation_queue import Job
 from batchval.proxy.session import version_bridge
-from batchval.proxy.session.pending_requests import (
+from batchval.proxy.session.connection_log import upgrade_advice
+from batchval.proxy.session.requests import (
     Answer,
     Item,
-    Queue,
+    Pause,
+    Question,
+    RequestJob,
+    Requests,
     Respond,
-    facts_of,
-    throttle_ms,
+    pass_on,
+    rewrite,
 )
 from batchval.proxy.session.sasl_exchange import TOKENS, UNSUPPORTED_SASL_MECHANISM
+from batchval.proxy.settings.options import Denied
 
-__all__ = [
-    "answer_versions",
-    "count_throttle",
-    "forward_validated",
-    "is_passed_on",
-    "is_rewritten",
-    "of",
-    "produce",
-    "respond",
-    "rewrite",
-    "token",
-    "wants_no_answer",
-]
+__all__ = ["take", "validate_asked", "wants_no_answer"]
 
 UNSUPPORTED_VERSION: Final = 35
 #: The version of the gate's own Metadata requests: from 12 on they ask for topic ids (KIP-516).
 _METADATA_VERSION: Final = 12
 _TOPIC_IDS_FROM: Final = 13  # of Produce
+_OLDEST_PRODUCE: Final = APIS[ApiKey.PRODUCE].min_version
 #: The oldest version of Produce that Kafka 4 knows: older ones go on as this one.
 OLDEST_PRODUCE: Final = PRODUCERS[ApiKey.PRODUCE].to
 _CLIENT_ID: Final = "batchval-gate"
-_CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the length
 
-#: Bytes besides the batches of a request of which a part goes on: the answer repeats them, on the
-#: loop. As many as 10,000 partitions need whose topics have the longest names, each with claims.
-MAX_MERGED_BYTES: Final = 4 << 20
+#: Bytes of a request that is read on the loop to answer it: up to 1 us for each of them. The answer
+#: to a larger one has no message, which would stand at each of its elements.
+INLINE: Final = 512
+#: Bytes of an answer for each byte of a request above `INLINE`, at most.
+GROWTH: Final = 8
+#: A larger one ends its connection, except Produce: its values take 200 times its size in memory.
+MAX_READ_BYTES: Final = 128 << 10
 
-_pack_int = struct.Struct(">i").pack_into
+_AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
+_NO_FRAME: Final = memoryview(b"")
+_NO_ITEM: Final = Item(_NO_FRAME)
 
-#: Answers of these do not show that the broker has authenticated the client.
-_BEFORE_AUTHENTICATION: Final = frozenset(
-    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-)
+_unpack_header = struct.Struct(">hhi").unpack_from
 
-Handler = Callable[[Queue, memoryview, int, int, int, Chunks], None]
+Handler = Callable[[Requests, memoryview, int, int, int, Chunks], None]
 
 
-def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Handler:
+def take(
+    requests: Requests,
+    frame: memoryview,
+    decision: str | None,
+    inline: bool,
+    is_clients: bool,
+    out: Chunks,
+) -> None:
+    """Take a request that the fast path has left: by its API, or by its place in an exchange.
+
+    ``decision``, ``inline``  see ``_produce``
+    ``is_clients``            whether it is no request of a broker, where the fast path has looked
+    """
+    counters = requests.counters
+    counters.requests_total += 1
+    counters.request_bytes_total += len(frame)
+    if requests.identity.sasl.tokens_left:
+        _token(requests, frame, out)
+        return
+    try:
+        key, version, correlation_id = _unpack_header(frame, 4)
+    except struct.error:
+        requests.end("request_header")
+        return
+    route = requests.proxy.routes.get(key)
+    if route is None or not route[0] <= version <= route[1]:
+        if key == ApiKey.API_VERSIONS and version > 0:
+            _answer_versions(requests, correlation_id)
+        else:
+            carried = (
+                "the gate does not carry this API"
+                if route is None
+                else "the gate supports versions {} to {}".format(*route)
+            )
+            requests.end("request_version", carried, (key, version))
+        return
+    requests.fast_path.note(frame, key, version)
+    if key == ApiKey.PRODUCE and version < _OLDEST_PRODUCE and key not in requests.raised:
+        requests.end("version_too_old", upgrade_advice(key), (key, version))
+        return
+    try:
+        if (
+            key in requests.guarded
+            and not is_clients
+            and refuse_denied(requests, frame, key, version, correlation_id)
+        ):
+            return
+        if key == ApiKey.PRODUCE:
+            _produce(requests, frame, version, correlation_id, decision, inline, out)
+        else:
+            handler = _of(key, version, route[2], requests.raised.get(key))
+            handler(requests, frame, key, version, correlation_id, out)
+    except ProtocolError as error:
+        why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
+        requests.end(why, str(error), (key, version))
+
+
+def _of(key: int, version: int, changed_from: int, raised: Raised | None) -> Handler:
     """Return the handler of requests of an API other than Produce.
 
     ``raised``  the old versions of this API that are raised
@@ -99,102 +159,48 @@ def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Hand
     return _addresses if version >= changed_from else _plain
 
 
-def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | None:
-    """Return what the client gets of an answer, or None. Raises ProtocolError and OSError."""
-    correlation_id, key, version = facts_of(first)
-    answer = (
-        first
-        if isinstance(first, Answer)
-        else Answer(correlation_id, key, version, _respond_of(key, version))
-    )
-    if answer.respond is None:
-        raise ProtocolError("an answer came for a request that no broker has seen")
-    if key >= 0:
-        count_throttle(session, key, version, frame[4:])
-        if not session.authenticated and key not in _BEFORE_AUTHENTICATION:
-            # of some mechanisms only this answer shows that the broker knows the client
-            if not session.sasl.mechanism:
-                session.proxy.discovery.answered_without_authentication()
-            session.identity.authenticate()
-    return answer.respond(session, answer, frame)
-
-
-def _respond_of(key: int, version: int) -> Respond:
-    """Return what is done with an answer that the fast path takes where it names nobody."""
-    return rewrite if key == ApiKey.PRODUCE and may_hold_addresses(key, version) else _pass_on
-
-
-def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> None:
-    """Count an answer that asks the client to wait."""
-    wait_ms = throttle_ms(key, version, body)
-    if wait_ms > 0:
-        session.counters.throttled(key, wait_ms)
-
-
 # ---- what most APIs need -------------------------------------------------------------------------
 
 
 def _plain(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
-    session.requests.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
-
-
-def _pass_on(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    frame[4:8] = answer.correlation_id.to_bytes(4, "big", signed=True)
-    return [frame]
-
-
-def is_passed_on(answer: Answer) -> bool:
-    """Return whether nothing but the correlation id of the broker's answer changes."""
-    return answer.respond is _pass_on
-
-
-def is_rewritten(answer: Answer) -> bool:
-    """Return whether the broker's answer may name brokers."""
-    return answer.respond is rewrite
+    requests.forward(frame, Answer(correlation_id, key, version, pass_on), out)
 
 
 def _addresses(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
-    session.requests.forward(frame, Answer(correlation_id, key, version, rewrite), out)
+    requests.forward(frame, Answer(correlation_id, key, version, rewrite), out)
 
 
-def rewrite(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    """Return an answer with the gate's listeners where it names brokers."""
-    return rewrite_addresses(
-        frame[4:], answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
-    )
-
-
-def _is_own(session: Queue, frame: memoryview) -> bool:
+def _is_own(requests: Requests, frame: memoryview) -> bool:
     """End the session if the gate itself sent this request (its upstream is the gate)."""
     size = int.from_bytes(frame[12:14], "big", signed=True)
     client_id = bytes(frame[14 : 14 + max(0, size)]).decode(errors="replace")
-    if not session.proxy.discovery.is_own_request(client_id):
+    if not requests.proxy.discovery.is_own_request(client_id):
         return False
-    session.abort("own_request")
+    requests.abort("own_request")
     return True
 
 
 def _metadata(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
-    if _is_own(session, frame):
+    if _is_own(requests, frame):
         return
-    session.requests.forward(frame, Answer(correlation_id, key, version, _learn_topics), out)
+    requests.forward(frame, Answer(correlation_id, key, version, _learn_topics), out)
 
 
-def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    session.proxy.learn_topics(frame[4:], answer.version)
+def _learn_topics(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
+    requests.proxy.learn_topics(frame[4:], answer.version)
     return rewrite_addresses(
         frame[4:],
         answer.key,
         answer.version,
-        session.replace,
+        requests.replace,
         correlation_id=answer.correlation_id,
-        known=session.written_brokers(answer.version),
+        known=requests.written_brokers(answer.version),
     )
 
 
@@ -202,19 +208,19 @@ def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 
 
 def _versions(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
-    if _is_own(session, frame):
+    if _is_own(requests, frame):
         return
-    session.identity.introduce(frame, version)
-    session.requests.forward(frame, Answer(correlation_id, key, version, _intersect), out)
+    requests.identity.introduce(frame, version)
+    requests.forward(frame, Answer(correlation_id, key, version, _intersect), out)
 
 
-def _intersect(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+def _intersect(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
     body = frame[4:]
     try:
-        return session.proxy.intersected(
-            body, answer.version, answer.correlation_id, session.raised
+        return requests.proxy.intersected(
+            body, answer.version, answer.correlation_id, requests.raised
         )
     except ProtocolError:
         # an error in a form of its own (librdkafka's mock cluster): its code is enough for clients
@@ -224,94 +230,94 @@ def _intersect(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
         return ApiVersionsResponse(error_code=error_code).encode(answer.correlation_id, 0)
 
 
-def answer_versions(session: Queue, correlation_id: int) -> None:
+def _answer_versions(requests: Requests, correlation_id: int) -> None:
     """Answer an unknown version of ApiVersions, as a broker that does not know it (KIP-511)."""
-    first, last = session.proxy.carried[ApiKey.API_VERSIONS]
+    first, last = requests.proxy.carried[ApiKey.API_VERSIONS]
     keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
     answer = Answer(correlation_id, ApiKey.API_VERSIONS, 0, None)
     response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
-    session.requests.place(answer)
-    session.answer_here(answer, response.encode(correlation_id, 0))
+    requests.place(answer)
+    requests.answer_here(answer, response.encode(correlation_id, 0))
 
 
 # ---- SASL ----------------------------------------------------------------------------------------
 
 
 def _handshake(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     """Note the mechanism: it says how many tokens without headers come after version 0."""
     _, request = SaslHandshakeRequest.parse(frame[4:])
     if version == 0 and request.mechanism not in TOKENS:
         answer = Answer(correlation_id, key, version, None)
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
-        session.requests.place(answer)
-        session.answer_here(answer, response.encode(correlation_id, version))
-        session.end(
+        requests.place(answer)
+        requests.answer_here(answer, response.encode(correlation_id, version))
+        requests.end(
             "sasl_mechanism",
             f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}",
         )
         return
-    session.sasl.begin(request.mechanism)
-    session.identity.authentication_begins()
-    session.requests.forward(frame, Answer(correlation_id, key, version, _shaken), out)
+    requests.identity.authentication_begins(request.mechanism)
+    requests.effects.append(Pause.SASL_BEGINS)
+    requests.forward(frame, Answer(correlation_id, key, version, _shaken), out)
     if version == 0:
-        session.wait_for_handshake()
+        requests.effects.append(Pause.SASL)
 
 
-def _shaken(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+def _shaken(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
     with contextlib.suppress(ProtocolError):  # the client gets what cannot be read as it is
         response = SaslHandshakeResponse.decode(frame[4:], answer.version)
         if response.error_code:
-            session.sasl.refused(response.error_code)
+            requests.identity.sasl.refused(response.error_code)
         elif answer.version == 0:
-            session.sasl.accepted_0()
+            requests.identity.sasl.accepted_0()
     if answer.version == 0:
-        session.handshake_answered()
-    return _pass_on(session, answer, frame)
+        requests.effects.append(Pause.SASL_ANSWERED)
+    return pass_on(requests, answer, frame)
 
 
-def token(session: Queue, frame: memoryview, out: Chunks) -> None:
+def _token(requests: Requests, frame: memoryview, out: Chunks) -> None:
     """Pass a token of SaslHandshake 0 on: no header, no correlation id."""
     answer = Answer(0, -1, 0, _token_answered)
-    answer.facts = session.sasl.client_token(frame[4:])
-    session.requests.place(answer)
-    if session.requests.outbox:
-        session.requests.put(Item(frame, answer))
+    answer.facts = requests.identity.sasl.client_token(frame[4:])
+    requests.place(answer)
+    if requests.outbox:
+        requests.put(Item(frame, answer))
     else:
         out.append(frame)
 
 
-def _token_answered(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    if session.sasl.broker_token():
-        session.identity.authenticated_as(answer.facts.principal)
+def _token_answered(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
+    if requests.identity.sasl.broker_token():
+        requests.effects.append(requests.identity.authenticated_as(answer.facts.principal))
     return [frame]
 
 
 def _authenticate(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     _, request = SaslAuthenticateRequest.parse(frame[4:])
     answer = Answer(correlation_id, key, version, _authenticated)
-    answer.facts = session.sasl.client_token(memoryview(request.auth_bytes))
-    session.requests.forward(frame, answer, out)
+    answer.facts = requests.identity.sasl.client_token(memoryview(request.auth_bytes))
+    requests.forward(frame, answer, out)
 
 
-def _authenticated(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+def _authenticated(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
     with contextlib.suppress(ProtocolError):  # as above
         response = SaslAuthenticateResponse.decode(frame[4:], answer.version)
         if response.error_code:
-            session.sasl.refused(response.error_code)
+            requests.identity.sasl.refused(response.error_code)
         elif answer.facts.is_complete(bytes(response.auth_bytes)):
-            session.identity.authenticated_as(answer.facts.principal)
-    return _pass_on(session, answer, frame)
+            requests.effects.append(requests.identity.authenticated_as(answer.facts.principal))
+    return pass_on(requests, answer, frame)
 
 
 # ---- Produce -------------------------------------------------------------------------------------
 
 
-def produce(
-    session: Queue,
+def _produce(
+    requests: Requests,
     frame: memoryview,
     version: int,
     correlation_id: int,
@@ -324,48 +330,50 @@ def produce(
     ``decision`` is the ledger's, where the fast path has asked it; ``inline`` is False where it
     found that the batch decompresses to too much for the event loop.
     """
-    raised = session.raised.get(ApiKey.PRODUCE)
+    raised = requests.raised.get(ApiKey.PRODUCE)
     oldest = OLDEST_PRODUCE if raised is None else raised.oldest
     request = ProduceRequestView(
-        frame[4:], max_partitions=session.limits.max_partitions_per_request, oldest=oldest
+        frame[4:], max_partitions=requests.limits.max_partitions_per_request, oldest=oldest
     )
-    session.counters.produce_requests_total += 1
+    requests.counters.produce_requests_total += 1
     answer = None
     if request.expects_response:
         respond: Respond = _lower
         if version >= OLDEST_PRODUCE:
-            respond = rewrite if may_hold_addresses(ApiKey.PRODUCE, version) else _pass_on
+            respond = rewrite if may_hold_addresses(ApiKey.PRODUCE, version) else pass_on
         answer = Answer(correlation_id, ApiKey.PRODUCE, version, respond)
     question = None
-    if version >= _TOPIC_IDS_FROM or not session.authenticated:
-        question = _question(session, request)
+    if version >= _TOPIC_IDS_FROM or not requests.identity.authenticated:
+        question = _question(requests, request)
     if question is not None:
         item = Item(frame, answer, request, waits=True)
         asked = Answer(0, ApiKey.METADATA, question.api_version, partial(_question_answered, item))
         pieces = question.encode(0, _CLIENT_ID)
-        session.requests.forward(memoryview(bytearray(b"".join(pieces))), asked, out, is_own=True)
+        requests.forward(memoryview(bytearray(b"".join(pieces))), asked, out, is_own=True)
     if answer is not None:  # as ``Requests.place``
-        answer.taken_ns = session.requests.fast_path.taken_ns
-        session.requests.answers.append(answer)
+        answer.taken_ns = requests.fast_path.taken_ns
+        requests.answers.append(answer)
     if question is not None:
-        session.requests.put(item)
+        requests.put(item)
         return
-    verdict = session.gate.validate(
+    verdict = requests.gate.validate(
         request,
-        session.sender,
+        requests.identity.sender,
         decision,
         inline=inline,
-        principal=session.facts.principal,
-        account=session.account,
-        share=session.share,
+        principal=requests.identity.facts.principal,
+        account=requests.identity.account,
+        share=requests.identity.share,
     )
-    if verdict.done and not session.requests.outbox:
-        forward_validated(session, frame, answer, request, verdict, out)
+    if verdict.done and not requests.outbox:
+        end = requests.forward_validated(frame, answer, request, verdict, out)
+        if end is not None:
+            requests.effects.append(end)
         return
     item = Item(frame, answer, request, verdict, waits=not verdict.done)
-    session.requests.put(item)
+    requests.put(item)
     if item.waits:
-        session.proxy.validation.submit(session, item, request, verdict)
+        requests.effects.append(Job(requests.identity, item, request, verdict))
 
 
 def wants_no_answer(frame: memoryview, max_partitions: int) -> bool:
@@ -379,105 +387,155 @@ def wants_no_answer(frame: memoryview, max_partitions: int) -> bool:
     return not request.expects_response
 
 
-def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | None:
+def _question(requests: Requests, request: ProduceRequestView) -> MetadataRequest | None:
     """Return what to ask the broker before validating: topic ids, or if it knows the client."""
-    unknown = session.gate.unknown_topics(request) if request.api_version >= _TOPIC_IDS_FROM else []
+    unknown = (
+        requests.gate.unknown_topics(request) if request.api_version >= _TOPIC_IDS_FROM else []
+    )
     if unknown:
         topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
         return MetadataRequest(
             topics=topics, allow_auto_topic_creation=False, api_version=_METADATA_VERSION
         )
-    return None if session.authenticated else MetadataRequest(topics=[], api_version=1)
+    return None if requests.identity.authenticated else MetadataRequest(topics=[], api_version=1)
 
 
-def _question_answered(item: Item, session: Queue, answer: Answer, frame: memoryview) -> None:
-    """Validate the request for which the broker was asked."""
-    session.proxy.learn_topics_then(
-        frame[4:], answer.version, partial(_validate_item, session, item)
-    )
+def _question_answered(item: Item, requests: Requests, answer: Answer, frame: memoryview) -> None:
+    """Let the request be validated for which the broker was asked, once its answer is read."""
+    requests.effects.append(Question(frame[4:], answer.version, item))
 
 
-def _validate_item(session: Queue, item: Item) -> None:
-    if item not in session.requests.outbox or item.request is None:
-        return  # the session has ended meanwhile
-    item.verdict = session.gate.validate(
+def validate_asked(requests: Requests, item: Item) -> bool:
+    """Validate a request for which the broker was asked; return whether it may go on."""
+    if item not in requests.outbox or item.request is None:
+        return False  # the session has ended meanwhile
+    item.verdict = requests.gate.validate(
         item.request,
-        session.sender,
+        requests.identity.sender,
         inline=False,
-        principal=session.facts.principal,
-        account=session.account,
-        share=session.share,
+        principal=requests.identity.facts.principal,
+        account=requests.identity.account,
+        share=requests.identity.share,
     )
     if item.verdict.done:
         item.waits = False
-        session.send_ready()
     else:
-        session.proxy.validation.submit(session, item, item.request, item.verdict)
+        requests.effects.append(Job(requests.identity, item, item.request, item.verdict))
+    return not item.waits
 
 
-def forward_validated(
-    session: Queue,
-    frame: memoryview,
-    answer: Answer | None,
-    request: ProduceRequestView,
-    verdict: RequestVerdict,
-    out: Chunks,
-) -> bool:
-    """Send on what passes, and remember what the answer must say of the rest.
-
-    Returns whether the session ends, as a broker's does: a request without an answer was refused.
-    """
-    ready = verdict.gate.settle(request, verdict, session.facts)
-    if not verdict.any_left:
-        if answer is None or ready is None:
-            return verdict.refuses and session.end("acks_0_refused")
-        session.counters.requests_answered_here_total += 1
-        # straight into its place: the session writes it after this request
-        answer.respond, answer.ready, answer.held = None, ready, sum(map(len, ready))
-        session.requests.made += answer.held
-        return False
-    if (
-        verdict.refusals is not None
-        and request.size > MAX_MERGED_BYTES
-        and request.size_without_records > MAX_MERGED_BYTES
-    ):
-        session.abort("request_names")  # no topic has names that long
-        return False
-    wire_id = 0 if answer is None else session.requests.next_id(answer)
-    if verdict.untouched:
-        _pack_int(frame, _CORRELATION_ID, wire_id)
-        out.append(frame)
-        return False
-    session.counters.requests_rewritten_total += 1
-    out.extend(verdict.forwarded(request, wire_id))
-    if verdict.refusals is None:
-        return False
-    if answer is None:
-        return verdict.refuses and session.end("acks_0_refused")
-    answer.respond = _merge
-    answer.facts = request, verdict.refusals
-    session.requests.keep(answer, len(frame))
-    return False
-
-
-def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+def _lower(requests: Requests, answer: Answer, frame: memoryview) -> Chunks:
     """Return the broker's answer in the version of an old request."""
     response = ProduceResponseView(frame[4:], OLDEST_PRODUCE)
     return lower(response, answer.version, correlation_id=answer.correlation_id)
 
 
-def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    """Return the broker's answer with what was refused here."""
-    request, refusals = answer.facts
-    session.requests.let_go(answer)
-    response = ProduceResponseView(frame[4:], request.written_version)
-    merged = merge(request, refusals, response, correlation_id=answer.correlation_id)
-    if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
-        return merged
-    body = memoryview(b"".join(merged))[4:]
-    return rewrite_addresses(
-        body, answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
+# ---- denied requests -----------------------------------------------------------------------------
+
+
+def refuse_denied(
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int
+) -> bool:
+    """Answer a request that is denied to its client; return whether it was. Raises ProtocolError.
+
+    A request that comes before the broker has authenticated the client ends the connection: clients
+    wait for that.
+    """
+    if (deny_list := requests.proxy.deny_list) is None:  # a reload has removed it
+        return False
+    if deny_list.denies(frame, key, None) is None:
+        return False
+    is_asked = any(
+        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in requests.answers
     )
+    if is_asked or not requests.identity.authenticated:
+        requests.end("denied_early")
+        return True
+    if (why := deny_list.denies(frame, key, requests.identity.facts.principal)) is None:
+        return False
+    denied = requests.counters.requests_denied
+    denied[key] = denied.get(key, 0) + 1
+    facts, inter_broker = requests.identity.facts, why == "inter-broker"
+    requests.effects.append(
+        Denied(facts.listener, facts.client, None, facts.principal, key, version, inter_broker)
+    )
+    if _is_unanswerable(requests, frame, key):
+        return True
+    answer = Answer(correlation_id, key, version, None)
+    is_part = why == "inter-broker" and key not in BROKER_APIS
+    name = APIS[key].name
+    work = _Denying(requests, frame, answer, f"{name} between brokers" if is_part else name)
+    if len(frame) <= INLINE or not reads_request(key):
+        ready = work.made()
+        requests.place(answer)
+        requests.answer_here(answer, ready)
+    else:
+        requests.place(answer)
+        requests.keep_now(answer, GROWTH * len(frame))
+        work.item.work = work
+        requests.put(work.item)
+        requests.effects.append(work)
+    return True
+
+
+def _is_unanswerable(requests: Requests, frame: memoryview, key: int) -> bool:
+    """End the session where a request gets no answer; return whether it has been ended."""
+    if key == ApiKey.PRODUCE:
+        most = requests.limits.max_partitions_per_request
+        if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
+            return False
+        requests.end("denied")  # as a broker does: nobody waits for the error
+    elif reads_request(key) and len(frame) > MAX_READ_BYTES:
+        requests.end("denied_size")
+    else:
+        return False
+    return True
+
+
+class _Denying(RequestJob):
+    """A job that makes the answer to one denied request, for ``ValidationQueue``."""
+
+    def __init__(self, requests: Requests, frame: memoryview, answer: Answer, what: str) -> None:
+        super().__init__(requests, frame)
+        self._what = what
+        self.answer = answer
+        self.item = Item(frame, answer, waits=True)
+        self._most = requests.limits.max_partitions_per_request
+        self._ready: Chunks = []
+
+    def made(self) -> Chunks:
+        """Return the answer. Raises ProtocolError."""
+        frame, key, version = self._frame[4:], self.answer.key, self.answer.version
+        code = unauthorized(frame, key, version)
+        is_short = len(frame) <= INLINE or not reads_request(key)
+        text = f"{SENTENCES[code]} The gate denies {self._what}." if is_short else None
+        return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
+
+    def make(self) -> None:
+        """Make the answer, in a thread."""
+        self._ready = self.made()
+
+    def finish(self, error: BaseException | None) -> bool:
+        """Answer, and let go on what waits for this request, unless there is an error."""
+        requests, item = self.requests, self.item
+        # a thread refers to its last job until it has another one: that keeps no frame
+        item.work = None
+        self._frame, self.item = _NO_FRAME, _NO_ITEM
+        ready, self._ready = self._ready, []
+        if self.cancelled:
+            return False
+        requests.let_go(self.answer)
+        if error is None:
+            item.waits = False
+            requests.answer_here(self.answer, ready)
+            return True
+        requests.drop(requests.outbox.index(item))
+        if isinstance(error, ProtocolError):
+            requests.end("request_malformed")
+        else:
+            requests.proxy.log_error("a denied request could not be answered", error)
+            requests.abort("fault")
+        return False
 
 
 _HANDLERS: Final[Mapping[int, Handler]] = {

@@ -7,158 +7,128 @@ broker has accepted it, that of SASL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple
 
-from batchval.protocol.old_versions import Raised
-from batchval.proxy.cluster.discovery import Discovery
-from batchval.proxy.session.connection_log import Connection, ConnectionLog
-from batchval.proxy.session.connections import UNKNOWN
-from batchval.proxy.session.deny_list import DenyList
-from batchval.proxy.session.fast_path import Routes
-from batchval.proxy.session.lifetime import Lifetime
+from batchval.protocol.frames import FrameError
 from batchval.proxy.session.sasl_exchange import SaslExchange
-from batchval.proxy.session.session_states import SessionEvent
 from batchval.proxy.settings.config import Limits
-from batchval.proxy.settings.options import ANONYMOUS
-from batchval.proxy.watch.clients import software_of
-from batchval.proxy.watch.senders import Sender, SenderTable
+from batchval.proxy.settings.options import ANONYMOUS, Facts
+from batchval.proxy.watch.clients import Software, software_of
+from batchval.proxy.watch.senders import SenderTable, Share
 
-__all__ = ["Identity", "Knowing"]
-
-
-class Knowing(Protocol):
-    """The facts of the brokers, and the denied requests of the listener."""
-
-    deny_list: DenyList | None
-    discovery: Discovery
-    senders: SenderTable
-
-    def routes_for(
-        self,
-        denied: frozenset[int],
-        raised: Mapping[int, Raised],
-        shared: frozenset[int] = frozenset(),
-    ) -> Routes: ...
+__all__ = ["Authenticated", "Identity"]
 
 
-class Identified(Connection, Protocol):
-    """The part of a session that its identity uses.
+class Authenticated(NamedTuple):
+    """An effect for the session: the client has no limits of the unauthenticated any more.
 
-    ``account``        of its sender
-    ``authenticated``  whether its broker knows the client, or asks nobody
-    ``is_unknown``     whether nobody has found out yet that brokers authenticate: large requests
-                       wait until then
-    ``guarded``        APIs that some clients may not use
+    ``principal``  "" where only the broker knows; None where nobody has asked for it
     """
 
-    address: str
-    account: Sender
-    authenticated: bool
-    is_unknown: bool
-    lifetime: Lifetime
-    guarded: frozenset[int]
-    raised: Mapping[int, Raised]
-    limits: Limits
-    log: ConnectionLog
-    sasl: SaslExchange
-
-    @property
-    def proxy(self) -> Knowing: ...
-    def hold(self, why: int) -> None: ...
-    def release(self, why: int) -> None: ...
-    def end_when_taken(self, why: str, detail: str = "") -> None: ...
+    principal: str | None = None
 
 
 class Identity:
-    """The identity of one session's client, in ``facts`` of the session."""
+    """The identity of one session's client. It alone writes these.
 
-    __slots__ = ("_is_named", "_session")
+    ``address``        its host
+    ``name``           host and port
+    ``sender``         the name that its claims are kept under
+    ``facts``          what records and answers say of it
+    ``account``        of its sender
+    ``share``          of what its sender's work gets
+    ``own_host``       of the gate, that the client has connected to
+    ``software``       of its ApiVersions request
+    ``sasl``           its SASL exchange with the broker
+    ``authenticated``  whether its broker knows the client, or asks nobody
+    ``is_unknown``     whether nobody has found out yet that brokers authenticate: large requests
+                       wait until then
+    """
 
-    def __init__(self, session: Identified) -> None:
-        self._session = session
+    __slots__ = (
+        "_is_named",
+        "_senders",
+        "account",
+        "address",
+        "authenticated",
+        "facts",
+        "is_unknown",
+        "name",
+        "own_host",
+        "sasl",
+        "sender",
+        "share",
+        "software",
+    )
+
+    def __init__(self, senders: SenderTable, listener_name: str, *, requires: bool | None) -> None:
+        """Know nobody yet. ``requires``: whether brokers authenticate; None: not known yet."""
+        self._senders = senders
+        self.address, self.name = "unknown", "unknown:0"
+        self.sender = self.own_host = ""
+        self.facts = Facts("", self.name, ANONYMOUS, listener_name)
+        self.account = senders.of(ANONYMOUS, self.address)
+        self.share = Share()
+        self.software = Software()
+        self.sasl = SaslExchange()
+        self.authenticated = not requires
+        self.is_unknown = requires is None
         self._is_named = True  # the principal is that of ``facts``, and not about to change
 
-    def most_of_frame(self) -> int:
+    @property
+    def principal(self) -> str | None:
+        """Return the client's principal; None while it may change."""
+        return self.facts.principal if self._is_named else None
+
+    def connected(self, address: str, port: int) -> None:
+        """Note where the client comes from."""
+        self.address, self.name = address, f"{address}:{port}"
+        self.account = self._senders.of(ANONYMOUS, address)
+
+    def ready(self, sender: str, own_host: str, listener_name: str) -> None:
+        """Note what its connection says, which is secured now where it has to be."""
+        self.sender, self.own_host = sender, own_host
+        self.facts = Facts(sender, self.name, ANONYMOUS, listener_name)
+
+    def max_frame_bytes(self, limits: Limits) -> int:
         """Return the bytes that a request may have now."""
-        limits = self._session.limits
         most = limits.max_frame_bytes
-        return (
-            most
-            if self._session.authenticated
-            else min(most, limits.max_unauthenticated_frame_bytes)
-        )
+        return most if self.authenticated else min(most, limits.max_unauthenticated_frame_bytes)
 
-    def look(self) -> None:
+    def look(self, *, requires: bool | None) -> None:
         """Decide on a client that came before it was known whether brokers authenticate."""
-        session = self._session
-        requires = session.proxy.discovery.requires_authentication
-        most = session.limits.max_unauthenticated_frame_bytes
-        is_large = session.client.splitter.partial_size > most
-        if requires is False:
-            self.authenticate()
-        elif requires is None:
-            if is_large:
-                session.hold(UNKNOWN)
-        else:
-            session.authenticated = session.is_unknown = False
-            session.client.splitter.max_frame_bytes = self.most_of_frame()
-            session.release(UNKNOWN)
-            if is_large:
-                size = session.client.splitter.partial_size
-                session.end_when_taken(
-                    "frame_unauthenticated", f"length {size}, allowed 0 to {most}"
-                )
+        if requires is not None:
+            self.authenticated = not requires
+            self.is_unknown = False
 
-    def authenticate(self) -> None:
+    def why_not_read(self, error: FrameError) -> tuple[str, str]:
+        """Return why a frame of the client cannot be read, and a detail."""
+        if error.peer:
+            return f"frame_{error.peer.lower()}", ""
+        is_early = error.stated > error.limit and not self.authenticated
+        detail = f"length {error.stated}, allowed 0 to {error.limit}"
+        return "frame_unauthenticated" if is_early else "frame_size", detail
+
+    def authenticate(self) -> Authenticated:
         """Lift the limits: the broker has accepted the client, or requires no authentication."""
-        session = self._session
-        session.authenticated = True
-        session.is_unknown = session.sasl.is_open = False
-        session.release(UNKNOWN)
-        session.client.splitter.max_frame_bytes = self.most_of_frame()
-        if session.guarded:
-            self.follow_deny_list()
-        session.lifetime.move(SessionEvent.AUTHENTICATED)
+        self.authenticated = True
+        self.is_unknown = self.sasl.is_open = False
+        return Authenticated()
 
-    def authenticated_as(self, principal: str) -> None:
+    def authenticated_as(self, principal: str) -> Authenticated:
         """Note whom the broker has authenticated; "" where only the broker knows."""
-        session = self._session
-        session.facts = session.facts._replace(principal=principal or ANONYMOUS)
-        session.account = session.proxy.senders.of(session.facts.principal, session.address)
+        self.facts = self.facts._replace(principal=principal or ANONYMOUS)
+        self.account = self._senders.of(self.facts.principal, self.address)
         self._is_named = True
-        if session.log.is_debug:
-            mechanism = session.sasl.mechanism or "client certificate"
-            session.log.debug(
-                session, "client authenticated", mechanism=mechanism, principal=principal or None
-            )
         self.authenticate()
+        return Authenticated(principal)
 
-    def authentication_begins(self) -> None:
-        """Note that the client's principal may change."""
+    def authentication_begins(self, mechanism: str) -> None:
+        """Note the handshake that the client asks for: its principal may change."""
+        self.sasl.begin(mechanism)
         self._is_named = False
-        if self._session.guarded:
-            self.follow_deny_list()
 
     def introduce(self, frame: memoryview, version: int) -> None:
         """Note what an ApiVersions request says of the client's software."""
-        session = self._session
-        seen = session.seen_client
-        seen.software = software_of(frame, version) or seen.software
-        session.facts = session.facts._replace(software=" ".join(seen.software).strip())
-
-    def follow_deny_list(self) -> None:
-        """Choose the routes of the fast path by the client's principal: without the APIs that are
-        denied to it; while its principal may change, without all that are denied to anybody.
-        """
-        session = self._session
-        deny_list = session.proxy.deny_list
-        if deny_list is None:
-            if session.guarded:
-                session.guarded = frozenset()
-                session.fast_path.route(session.proxy.routes_for(session.guarded, session.raised))
-            return
-        session.guarded = deny_list.guarded
-        principal = session.facts.principal if self._is_named else None
-        denied, shared = deny_list.denied_to(principal), deny_list.shared_of(principal)
-        session.fast_path.route(session.proxy.routes_for(denied, session.raised, shared))
+        self.software = software_of(frame, version) or self.software
+        self.facts = self.facts._replace(software=" ".join(self.software).strip())

@@ -69,11 +69,12 @@ class How(enum.Enum):
 
 
 class End(NamedTuple):
-    """An end that is to be carried out."""
+    """An end that is to be carried out. ``request``: API key and version of its cause."""
 
     why: str
     how: How = How.DRAIN
     detail: str = ""
+    request: tuple[int, int] | None = None
 
 
 class AgeLimit:

@@ -8,34 +8,36 @@ then both connections end, since nobody can tell whose answer it was. Frames tha
 are sent as they were received: a slice of the buffer that they were read into, which lives until
 they are written.
 
-    handlers        what is done with the requests and answers of an API
     requests        requests that cannot go on yet, and the queue of answers
     identity        who the client is, and what follows from that
     connections     both connections: why each is not read, and what it holds
     lifetime        the states, the reason to end, and the deadlines
+    handlers        what is done with the requests and answers of an API: they get the requests
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
 
-from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.errors import ProtocolError, TooManyBrokersError
+from batchval.protocol.errors import TooManyBrokersError
 from batchval.protocol.frames import FrameError, allocated
-from batchval.protocol.old_versions import Raised
-from batchval.proxy.cluster.listeners import Listeners, ListeningPort, UnknownBrokerError
+from batchval.proxy.cluster.listeners import ListeningPort, UnknownBrokerError
 from batchval.proxy.kit.end_reasons import CLIENT
-from batchval.proxy.kit.sockets import address_of, keep_alive, unacknowledged
-from batchval.proxy.produce.produce_validator import ProduceValidator
+from batchval.proxy.kit.sockets import address_of, unacknowledged
+from batchval.proxy.produce.validation_queue import Job
 from batchval.proxy.session import handlers
-from batchval.proxy.session.budget import TURN_S, Budget
-from batchval.proxy.session.connection_log import ApiKeyAndVersion, ConnectionLog, upgrade_advice
+from batchval.proxy.session.budget import TURN_S
+from batchval.proxy.session.connection_log import (
+    ApiKeyAndVersion,
+    Connection,
+    why_broker_left,
+)
 from batchval.proxy.session.connections import (
     ANSWERS,
     BROKER,
@@ -51,70 +53,42 @@ from batchval.proxy.session.connections import (
     ClientConnection,
     Connections,
 )
-from batchval.proxy.session.deny_list import refuse_denied
-from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.session.identity import Identity, Knowing
-from batchval.proxy.session.lifetime import AgeLimit, End, How, Lifetime
-from batchval.proxy.session.old_fetches import OldFetches
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Surroundings, facts_of
-from batchval.proxy.session.requests import AnswerFault, Requests
-from batchval.proxy.session.sasl_exchange import SaslExchange
+from batchval.proxy.session.fast_path import FastPath
+from batchval.proxy.session.identity import Authenticated, Identity
+from batchval.proxy.session.lifetime import End, How, Lifetime
+from batchval.proxy.session.owner import Owner
+from batchval.proxy.session.requests import (
+    Answer,
+    AnswerFault,
+    Item,
+    Lowering,
+    Pause,
+    Question,
+    RequestJob,
+    Requests,
+)
 from batchval.proxy.session.session_states import SessionEvent, SessionState
-from batchval.proxy.settings.config import Limits
-from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts
+from batchval.proxy.settings.options import Denied
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
-from batchval.proxy.watch.clients import ClientCounts, SeenClient
-from batchval.proxy.watch.request_latency import Traffic, clock_ns
-from batchval.proxy.watch.senders import SenderTable, Share
+from batchval.proxy.watch.clients import SeenClient
+from batchval.proxy.watch.request_latency import clock_ns
 
-__all__ = ["Owner", "Session"]
+__all__ = ["Session"]
 
 #: Bytes of requests and answers that one session may hold before its client is not read.
 MAX_HELD_BYTES: Final = 8 << 20
 #: Seconds that the requests of one session may take at a time on the loop.
 SLICE_S: Final = 0.001
-_OLDEST_PRODUCE: Final = APIS[ApiKey.PRODUCE].min_version
-
-_HEADER = struct.Struct(">hhi")
-_unpack_header = _HEADER.unpack_from
-_pack_int = struct.Struct(">i").pack_into
-
-
-class Owner(Surroundings, Knowing, Protocol):
-    """The part of a listener that its sessions use, with the objects that all listeners share."""
-
-    counters: Counters
-    budget: Budget
-    gate: ProduceValidator
-    clients: ClientCounts
-    ages: AgeLimit
-    connection_log: ConnectionLog
-    senders: SenderTable
-    cluster: Listeners
-    now: float
-    routes: Mapping[int, tuple[int, int, int]]
-    fast_routes: Routes
-    raised: Mapping[int, Raised]
-
-    async def connect(self, listener: ListeningPort, broker: BrokerConnection) -> None: ...
-    def upstream_failed(self) -> None: ...
-    def traffic_of(self, listener: ListeningPort) -> Traffic: ...
-    def closed(self, why: str) -> None: ...
-    def admit(self, session: Session) -> bool: ...
-    def forget(self, session: Session) -> None: ...
-    def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
-    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
 
 
 class Session:
     """The queue between a client's connection and a broker's, and the state that both are in.
 
-    ``lifetime``, ``connections`` and ``requests`` know no session: it alone carries out what they
-    return. ``identity`` writes ``authenticated``, ``is_unknown``, ``account``, ``facts`` and
-    ``guarded``; whatever else is assigned here is assigned in this file only.
+    ``lifetime``, ``connections``, ``requests`` and ``identity`` know no session: it alone carries
+    out what they return. Its attributes are assigned in this file only.
     """
 
-    def __init__(self, proxy: Owner, listener: ListeningPort) -> None:
+    def __init__(self, proxy: Owner[Session], listener: ListeningPort) -> None:
         self.proxy = proxy
         self.listener = listener
         self.limits = proxy.options.limits
@@ -122,61 +96,83 @@ class Session:
         self._max_waiting = self.limits.max_requests_waiting
         self.counters = proxy.counters
         self.budget = proxy.budget
-        self.gate = proxy.gate
         self.log = proxy.connection_log
         self.opened = 0.0
-        # clients ask for versions once a connection
-        self.raised = proxy.raised
         self.lifetime = Lifetime(self.limits, proxy.now)
         # while the client may end by itself: of the next look at it
         self._parting: asyncio.TimerHandle | None = None
         requires = proxy.discovery.requires_authentication
-        self.authenticated = not requires
-        self.is_unknown = requires is None  # then large requests wait until that is known
-        self.identity = Identity(self)
-        self.client = ClientConnection(self, self.identity.most_of_frame(), self.budget.spare)
+        self.identity = Identity(proxy.senders, proxy.options.listener.name, requires=requires)
+        most = self.identity.max_frame_bytes(self.limits)
+        self.client = ClientConnection(self, most, self.budget.spare)
         self.connections = Connections(self.client)
         self._is_connecting = False  # to its broker, which it does once
-        self.sasl = SaslExchange()
-        self.old_fetches = OldFetches(self.limits.max_partitions_per_request)
         traffic = proxy.traffic_of(listener)
         names = proxy.topics.by_id
         answers: deque[Answer | int] = deque()
         self.fast_path = FastPath(
-            proxy.fast_routes, self.gate, self.counters, answers, names, traffic
+            proxy.fast_routes, proxy.gate, self.counters, answers, names, traffic
         )
-        self.requests = Requests(answers, self.fast_path, self.counters)
+        self.requests = Requests(answers, self.fast_path, self.identity, proxy, listener.node_id)
         self._put_off_ns = 0  # when the first of ``requests.untaken`` came
         self._is_put_off = False  # the rest of the outbox, to a later turn
-        self.account = proxy.senders.of(ANONYMOUS, "unknown")  # of its client's sender
-        self.share = Share()  # of what its sender's work gets
-        self.address, self.name = "unknown", "unknown:0"
-        self.sender = ""
-        self.own_host = ""  # of the gate, that the client has connected to
-        self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener.name)
-        self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
-        self.identity.follow_deny_list()
-        self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
+        self._follow_deny_list()
+        named = partial(self.log.named, self.identity)
+        self.seen_client = SeenClient(
+            self.identity, self.fast_path, proxy.clients, proxy.now, named
+        )
         self.is_large = False  # its unfinished request
 
     def renew(self) -> None:
         """Take the listener's options of now. What is being validated stays with its own gate."""
-        if self.gate is not self.proxy.gate:
-            self.gate = self.proxy.gate
-            self.fast_path.follow(self.gate)
-        self.identity.follow_deny_list()
-        if self.limits != self.proxy.options.limits:
-            self._bound(self.proxy.options.limits)
-
-    def _bound(self, limits: Limits) -> None:
-        """Set other limits. A request that has begun may become as long as it states."""
-        before, self.limits = self.limits, limits
+        before, limits = self.limits, self.proxy.options.limits
+        self.requests.follow(self.proxy.gate, limits)
+        self._follow_deny_list()
+        if before == limits:
+            return
+        # a request that has begun may become as long as it states
+        self.limits = limits
         self._max_waiting = limits.max_requests_waiting
-        self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
-        self.old_fetches.bound(limits.max_partitions_per_request)
+        self.client.splitter.max_frame_bytes = self.identity.max_frame_bytes(limits)
         self.connections.bound(limits, before)
         self._bound_writes()
         self.read_if_bounded()
+
+    def _follow_deny_list(self) -> None:
+        """Choose the routes of the fast path by the client's principal."""
+        guarded, routes = self.proxy.routes_of(self.identity.principal, self.requests.raised)
+        if guarded or self.requests.guarded:
+            self.requests.guarded = guarded
+            self.fast_path.route(routes)
+
+    # ---- the client's identity -------------------------------------------------------------------
+
+    def _look_at_identity(self) -> None:
+        """Decide on a client that came before it was known whether brokers authenticate."""
+        requires = self.proxy.discovery.requires_authentication
+        size, most = self.client.splitter.partial_size, self.limits.max_unauthenticated_frame_bytes
+        self.identity.look(requires=requires)
+        if requires is None:
+            if size > most:
+                self.hold(UNKNOWN)
+        elif requires:
+            self._lift_limits()
+            if size > most:
+                self.end_when_taken("frame_unauthenticated", f"length {size}, allowed 0 to {most}")
+        else:
+            self._authenticated(self.identity.authenticate())
+
+    def _lift_limits(self) -> None:
+        self.release(UNKNOWN)
+        self.client.splitter.max_frame_bytes = self.identity.max_frame_bytes(self.limits)
+
+    def _authenticated(self, effect: Authenticated) -> None:
+        """Lift the limits of a client that the broker has accepted, or of which nobody asks it."""
+        if effect.principal is not None and self.log.is_debug:
+            self.log.authenticated(self.identity, effect.principal)
+        self._lift_limits()
+        self._follow_deny_list()
+        self.lifetime.move(SessionEvent.AUTHENTICATED)
 
     # ---- the client ------------------------------------------------------------------------------
 
@@ -184,98 +180,89 @@ class Session:
         """Admit the client, or close its connection."""
         transport = self.client.transport
         assert transport is not None
-        self.address, port = address_of(transport)
-        self.account = self.proxy.senders.of(ANONYMOUS, self.address)
-        self.name = f"{self.address}:{port}"
+        self.identity.connected(*address_of(transport))
         self.opened = self.now()
-        if not self.proxy.admit(self):
+        if not self.proxy.admit(self, self.identity):
             self.lifetime.refused(self.opened)
             transport.abort()
             return
         try:
-            if (secured := self.proxy.secure(self)) is None:
+            if (secured := self.proxy.secure(self.client, self._serve_as)) is None:
                 self._client_ready()
             else:
                 self.connections.task = self.proxy.loop.create_task(self._secure(secured))
         except Exception as error:  # uvloop would close it and never say so
-            self._not_served(error)
+            self._fail("a connection could not be served", error)
 
-    def _not_served(self, error: Exception) -> None:
-        """End a session that a defect keeps from its beginning: its slot is free again."""
-        self.proxy.log_error("a connection could not be served", error)
+    def _fail(self, what: str, error: Exception) -> None:
+        """End the session because of a defect, where nobody else would: its slot is free again."""
+        self.proxy.log_error(what, error)
         self.abort("fault")
 
     async def _secure(self, secured: Awaitable[asyncio.Transport]) -> None:
         """Wait for the TLS handshake with the client."""
         try:
-            transport = await secured
+            await self.connections.secure(secured)
+            self._client_ready()
         except NoHandshakeError:
-            self.connections.task = None
             self.client_lost()
-            return
         except (HandshakeError, asyncio.CancelledError) as error:
-            self.connections.task = None
-            self.client.transport = None
             self._note_end(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
             self._close_broker()
-            return
-        self.connections.task = None
-        self.client.transport = transport
-        try:
-            self._client_ready()
         except Exception as error:
-            self._not_served(error)
+            self._fail("a connection could not be served", error)
 
-    def serve_as(self, listener: ListeningPort) -> None:
+    def _serve_as(self, listener: ListeningPort) -> None:
         """Serve the broker of this listener: the client's ClientHello has named it."""
         self.listener = listener
+        self.requests.node_id = listener.node_id
 
     def _client_ready(self) -> None:
         transport = self.client.transport
         assert transport is not None
         if self.log.is_debug:
-            self._log_accepted(transport)
+            self.log.accepted(self.identity, transport)
         self._bound_writes()
-        # no bound on what it has not acknowledged: consumers may go minutes without reading; see
-        # check_time
-        keep_alive(transport, self.limits.peer_timeout_ms / 1000, bound_unacknowledged=False)
-        self.sender, principal = self.proxy.names_of(transport)
-        self.fast_path.name(self.sender)
+        self.connections.accepted(self.limits)
+        sender, principal = self.proxy.names_of(transport)
+        self.fast_path.name(sender)
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
-        self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener.name)
-        if principal is not None:
-            self.identity.authenticated_as(principal)
         own = transport.get_extra_info("sockname")
-        self.own_host = own[0] if isinstance(own, tuple) else "localhost"
+        own_host = own[0] if isinstance(own, tuple) else "localhost"
+        self.identity.ready(sender, own_host, self.proxy.options.listener.name)
+        if principal is not None:
+            self._authenticated(self.identity.authenticated_as(principal))
 
-    def _log_accepted(self, transport: asyncio.Transport) -> None:
-        tls = transport.get_extra_info("ssl_object")
-        cipher = None if tls is None else tls.cipher()
-        facts = {} if tls is None else {"tls": tls.version(), "cipher": cipher and cipher[0]}
-        self.log.debug(self, "connection accepted", **facts)
+    def _described(self) -> Connection:
+        """Return what a line of the log says of this session."""
+        connections, requests = self.connections, self.requests
+        return Connection(
+            self.identity, self.seen_client, connections, requests, self.opened, self.now()
+        )
 
-    def _named(self, client_id: str | None) -> None:
-        if self.log.is_debug:
-            self.log.debug(self, "first request of a client id", client_id=client_id)
-
-    def client_frames(self, frames: list[memoryview]) -> None:
-        """Take the requests that have come."""
+    def client_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None:
+        """Take the requests that have come, or the fault of what comes after them."""
         lifetime = self.lifetime
         if lifetime.reason is not None:  # from DRAINING on; an enum costs more to compare
-            if lifetime.may_part:
+            if error is not None:
+                self._client_frame_error(error)
+            elif lifetime.may_part:
                 lifetime.came_late()
                 self._take_late(frames)
             return
-        if self.is_unknown:
-            self.identity.look()
+        if self.identity.is_unknown:
+            self._look_at_identity()
         if not frames:
+            if error is not None:
+                self._client_frame_error(error)
+                return
             size = self.client.splitter.partial_size
             if size > self.budget.large:
                 self.is_large = True
                 self.budget.begin_large(self, size)
             if self.budget.is_turn_long() and not self.client.holds & TURN:
                 self.hold(TURN)
-                self.budget.take_turn(self._read_on, self.account.key)
+                self.budget.take_turn(self._read_on, self.identity.account.key)
         else:
             if self.is_large:
                 self.is_large = False
@@ -297,44 +284,33 @@ class Session:
 
     def is_between_requests(self) -> bool:
         """Return whether the client is neither in a request nor in a SASL exchange."""
-        return not self.client.splitter.buffered and not self.sasl.is_open
+        return not self.client.splitter.buffered and not self.identity.sasl.is_open
 
-    def client_frame_error(self, error: FrameError) -> None:
+    def _client_frame_error(self, error: FrameError) -> None:
         """End the session: nobody can find the next frame."""
         if self.lifetime.may_part:
             self.lifetime.move(SessionEvent.QUIET)
             self.close_if_done()
             return
-        if error.peer:
-            why = f"frame_{error.peer.lower()}"
-        elif error.stated > error.limit and not self.authenticated:
-            why = "frame_unauthenticated"
+        self.end_when_taken(*self.identity.why_not_read(error))
+
+    def client_full(self, is_full: bool) -> None:
+        """Read neither side while the client does not take its answers."""
+        self.budget.note_full(self, is_full)
+        if is_full:
+            self.seen_client.stalls += 1
+            self._hold_both(ANSWERS)
         else:
-            why = "frame_size"
-        self.end_when_taken(
-            why, "" if error.peer else f"length {error.stated}, allowed 0 to {error.limit}"
-        )
-
-    def client_full(self) -> None:
-        """Read neither side: the client does not take its answers."""
-        self.seen_client.stalls += 1
-        self.budget.note_full(self, True)
-        self._hold_both(ANSWERS)
-        self.count_held()
-
-    def client_drained(self) -> None:
-        """Read both sides again."""
-        self.budget.note_full(self, False)
-        self._release_both(ANSWERS)
+            self._release_both(ANSWERS)
         self.count_held()
 
     def client_lost(self) -> None:
         """End the session. The broker still gets the requests that were taken."""
         self.client.transport = None
-        if self.sasl.failure:
-            self._note_end("authentication_failed", self.sasl.failure)
+        if self.identity.sasl.failure:
+            self._note_end("authentication_failed", self.identity.sasl.failure)
         elif self.lifetime.end(CLIENT, self.now(), self.limits):
-            self.log.closed_by_client(self)
+            self.log.closed_by_client(self._described())
         self.requests.drop_unvalidated()
         self.drop_jobs()
         if not self.requests.is_busy:
@@ -356,7 +332,7 @@ class Session:
             decision = None
             inline = True
             is_clients = False
-            if not requests.outbox and self.authenticated:
+            if not requests.outbox and requests.identity.authenticated:
                 i = fast_path.take(frames, i, now_ms, out)
                 if i == end:
                     break
@@ -371,10 +347,17 @@ class Session:
                 began = time.perf_counter()
                 fast_path.begin()
             made = requests.made
-            self._take_one(frames[i], decision, inline, is_clients, out)
+            handlers.take(requests, frames[i], decision, inline, is_clients, out)
             i += 1
             if requests.made != made:
-                self._write_ready()
+                ready: list[bytes | memoryview] = []
+                if requests.collect_ready(ready):
+                    self.client.write(ready)
+                if requests.made:
+                    self.count_held()
+                    self._bound_waiting()
+            if requests.effects:
+                self._carry_out()
             if requests.outbox:
                 self._bound_waiting()
             if lifetime.state >= SessionState.DRAINING and not lifetime.is_taking:
@@ -406,7 +389,7 @@ class Session:
         self._put_off_ns = self.fast_path.since_ns or clock_ns()
         self.hold(TURN)
         if not self.client.holds & SASL:
-            self.budget.take_turn(self._take_rest, self.account.key)
+            self.budget.take_turn(self._take_rest, self.identity.account.key)
 
     def _read_on(self) -> None:
         """Read the rest of a request that is not whole."""
@@ -421,11 +404,7 @@ class Session:
         ):
             return
         self.fast_path.since_ns = since_ns
-        try:
-            self._take(frames)
-        except Exception as error:  # outside of a transport's callback nobody would end the session
-            self.proxy.log_error("a request could not be taken", error)
-            self.abort("fault")
+        if not self._in_turn(partial(self._take, frames), "a request could not be taken"):
             return
         self.fast_path.since_ns = 0
         if not self.requests.untaken:
@@ -434,111 +413,117 @@ class Session:
                 self.end(end.why, end.detail)
             self.close_if_done()
 
-    def _take_one(
-        self,
-        frame: memoryview,
-        decision: str | None,
-        inline: bool,
-        is_clients: bool,
-        out: list[bytes | memoryview],
-    ) -> None:
-        counters = self.counters
-        counters.requests_total += 1
-        counters.request_bytes_total += len(frame)
-        if self.sasl.tokens_left:
-            handlers.token(self, frame, out)
-            return
-        try:
-            key, version, correlation_id = _unpack_header(frame, 4)
-        except struct.error:
-            self.end("request_header")
-            return
-        route = self.proxy.routes.get(key)
-        if route is None or not route[0] <= version <= route[1]:
-            if key == ApiKey.API_VERSIONS and version > 0:
-                handlers.answer_versions(self, correlation_id)
-            else:
-                carried = (
-                    "the gate does not carry this API"
-                    if route is None
-                    else "the gate supports versions {} to {}".format(*route)
-                )
-                self.end("request_version", carried, (key, version))
-            return
-        self.fast_path.note(frame, key, version)
-        if key == ApiKey.PRODUCE and version < _OLDEST_PRODUCE and key not in self.raised:
-            self.end("version_too_old", upgrade_advice(key), (key, version))
-            return
-        try:
-            if (
-                key in self.guarded
-                and not is_clients
-                and refuse_denied(self, frame, key, version, correlation_id)
-            ):
-                return
-            if key == ApiKey.PRODUCE:
-                handlers.produce(self, frame, version, correlation_id, decision, inline, out)
-            else:
-                handler = handlers.of(key, version, route[2], self.raised.get(key))
-                handler(self, frame, key, version, correlation_id, out)
-        except ProtocolError as error:
-            why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
-            self.end(why, str(error), (key, version))
+    # ---- what its requests ask for ---------------------------------------------------------------
 
-    def note_denied(self, key: int, version: int, inter_broker: bool) -> None:
-        """Count and report a denied request."""
-        denied = self.counters.requests_denied
-        denied[key] = denied.get(key, 0) + 1
-        client_id, facts = self.seen_client.client_id, self.facts
-        self.proxy.options.on_denied(
-            Denied(
-                facts.listener, facts.client, client_id, facts.principal, key, version, inter_broker
-            )
-        )
+    def _carry_out(self) -> None:
+        """Carry out the effects of the last call of ``requests``, in their order."""
+        effects, self.requests.effects = self.requests.effects, []
+        for effect in effects:
+            if isinstance(effect, End):
+                self._end_as(effect)
+            elif isinstance(effect, Authenticated):
+                self._authenticated(effect)
+            elif isinstance(effect, Pause):
+                self._pause_for(effect)
+            elif isinstance(effect, Denied):
+                client_id = self.seen_client.client_id
+                self.proxy.options.on_denied(effect._replace(client_id=client_id))
+            elif isinstance(effect, Question):
+                then = partial(self._validate_asked, effect.item)
+                self.proxy.learn_topics_then(effect.body, effect.version, then)
+            else:
+                self._put(effect)
 
-    def keep(self, answer: Answer, held: int) -> None:
-        """Count what is kept for a place in the queue until the broker's answer comes."""
-        self.requests.keep(answer, held)
-        self._bound_waiting()
+    def _pause_for(self, effect: Pause) -> None:
+        if effect is Pause.HELD:
+            self._bound_waiting()
+            self.count_held()
+        elif effect is Pause.SASL_BEGINS:
+            self._follow_deny_list()
+        elif effect is Pause.SASL:
+            self.hold(SASL)
+        else:
+            self.release(SASL)
+            if self.requests.untaken:
+                self.budget.take_turn(self._take_rest, self.identity.account.key)
+
+    def _put(self, job: Job | Lowering | RequestJob) -> None:
+        """Let a job be done in a thread; while an answer is converted, the broker is not read."""
+        job.owner = self
+        is_answer, broker = isinstance(job, Lowering), self.connections.broker
+        if is_answer and broker is not None:
+            broker.hold(CONVERTING)
+        self.proxy.validation.put(job)
+        if is_answer:
+            self.count_held()
+
+    def job_paused(self) -> None:
+        """Note that a conversion holds more now."""
         self.count_held()
 
-    def validated(self, item: object, error: BaseException | None) -> None:
-        """Take the verdict on a request, or why there is none; send on what waited for it."""
-        if error is not None:
+    def job_done(self, job: Job | Lowering | RequestJob, error: BaseException | None) -> None:
+        """Take what came of a job, or why nothing did; send on what waited for it."""
+        if isinstance(job, Lowering):
+            self._converted(job, error)
+        elif isinstance(job, RequestJob):
+            may_go_on = job.finish(error)
+            if error is not None:
+                self.drop_jobs()
+            self._carry_out()
+            if may_go_on:
+                self.send_ready()
+        elif error is not None:
             if self.lifetime.state is not SessionState.CLOSED:
                 self.proxy.log_error("a request could not be validated", error)
                 self.abort("judging")
-        elif isinstance(item, Item) and self.requests.validated(item):
+        elif isinstance(job.item, Item) and self.requests.validated(job.item):
+            self.send_ready()
+
+    def _validate_asked(self, item: Item) -> None:
+        """Validate a request, now that the broker has answered what was asked for it."""
+        may_go_on = handlers.validate_asked(self.requests, item)
+        self._carry_out()
+        if may_go_on:
             self.send_ready()
 
     def send_ready(self) -> None:
         """Send on the requests that wait for nothing, in one turn of the loop or more."""
         out: list[bytes | memoryview] = []
-        if self.requests.send_ready(self, out) and not self._is_put_off:
+        is_more = self.requests.send_ready(out, is_ending=self.lifetime.reason is not None)
+        if self.requests.effects:
+            self._carry_out()
+        if is_more and not self._is_put_off:
             self._is_put_off = True
             # the turn keeps the session, which may be gone by then
-            self.budget.take_turn(self._send_rest, self.account.key)
+            self.budget.take_turn(self._send_rest, self.identity.account.key)
         if self.lifetime.state >= SessionState.DRAINING:
             self.drop_jobs()
         if out:
             self.send(out)
-        self._write_ready()
+        ready: list[bytes | memoryview] = []
+        if self.requests.collect_ready(ready):
+            self.client.write(ready)
+        if self.requests.made:
+            self._bound_waiting()
         self.read_if_bounded()
         self.count_held()
         self.close_if_done()
 
     def _send_rest(self) -> None:
         self._is_put_off = False
-        try:
-            self.send_ready()
-        except Exception as error:  # outside of a transport's callback nobody would end the session
-            self.proxy.log_error("a request could not be sent", error)
-            self.abort("fault")
+        self._in_turn(self.send_ready, "a request could not be sent")
 
-    def drop_from(self, item: Item) -> None:
-        """Drop a request that cannot be sent on, and all after it."""
-        self.requests.drop(self.requests.outbox.index(item))
-        self.drop_jobs()
+    def _in_turn(self, work: Callable[[], None], fault: str) -> bool:
+        """Work outside of a transport's callback, where nobody would end the session for an error.
+
+        Returns whether there was none.
+        """
+        try:
+            work()
+        except Exception as error:
+            self._fail(fault, error)
+            return False
+        return True
 
     def read_if_bounded(self) -> None:
         """Read the client again where it was not because too much of it waited."""
@@ -554,8 +539,7 @@ class Session:
         if self.connections.broker is not None:
             self.connections.broker.write(out)
         elif self.lifetime.state is not SessionState.CLOSED:
-            self.requests.unsent.extend(out)
-            self.requests.waiting += sum(map(len, out))
+            self.requests.hold_unsent(out)
             self.hold(BROKER)
             self._connect_later()
 
@@ -566,7 +550,7 @@ class Session:
         if not self._is_connecting and self.connections.broker is None:
             self._is_connecting = True
             # the turn keeps the session, which may be gone by then
-            self.budget.take_turn(self._start_connecting, self.account.key)
+            self.budget.take_turn(self._start_connecting, self.identity.account.key)
 
     def _start_connecting(self) -> None:
         if self.lifetime.state is SessionState.CLOSED:
@@ -577,132 +561,84 @@ class Session:
 
     async def _connect(self) -> None:
         """Open the connection, and send what has come meanwhile."""
-        connections = self.connections
         broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
-            await self.proxy.connect(self.listener, broker)
+            await self.connections.open_broker(broker, self.proxy.connect(self.listener, broker))
         except UnknownBrokerError as error:
-            connections.task = None
             self.abort("broker_unknown", str(error))
         except (OSError, TimeoutError) as error:
             self.proxy.upstream_failed()
-            connections.task = None
             self.abort("upstream_unreachable", str(error))
-        except asyncio.CancelledError:
-            if broker.transport is not None:
-                broker.transport.abort()
-            raise
         else:
-            connections.task = None
             self._broker_opened(broker)
-        finally:
-            connections.task = None
-            if connections.broker is not broker:
-                # uvloop may have closed it when this was cancelled, without a call of the protocol
-                broker.transport = None
 
     def _broker_opened(self, broker: BrokerConnection) -> None:
-        self.connections.broker = broker
         # its broker may be known only now
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
         if self.log.is_debug:
+            node_id, address = self.listener.node_id, broker.address
             self.log.debug(
-                self,
-                "broker connected",
-                broker=self.listener.node_id,
-                broker_address=broker.address,
+                self.identity, "broker connected", broker=node_id, broker_address=address
             )
         if broker.limits is not self.limits:
             broker.bound(self.limits)
         self.lifetime.move(SessionEvent.CONNECTED)
-        if self.authenticated:
+        if self.identity.authenticated:
             self.lifetime.move(SessionEvent.AUTHENTICATED)
-        unsent, self.requests.unsent = self.requests.unsent, []
         self.release(BROKER)  # the broker may be full again at once
-        if unsent:
-            self.requests.waiting -= sum(map(len, unsent))
-            broker.write(unsent)
+        broker.write(self.requests.take_unsent())
         self.read_if_bounded()
         if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
         self.connections.hold_opened(broker)
 
-    def wait_for_handshake(self) -> None:
-        """Take no more requests until SaslHandshake 0 is answered: tokens may come next."""
-        self.hold(SASL)
-
-    def handshake_answered(self) -> None:
-        """Take what has come meanwhile."""
-        self.release(SASL)
-        if self.requests.untaken:
-            self.budget.take_turn(self._take_rest, self.account.key)
-
-    def broker_full(self) -> None:
-        """Do not read the client: the broker does not take its requests."""
-        self.hold(BROKER)
-        self.count_held()
-
-    def broker_drained(self) -> None:
-        """Read the client again."""
-        self.release(BROKER)
+    def broker_full(self, is_full: bool) -> None:
+        """Do not read the client while the broker does not take its requests."""
+        if is_full:
+            self.hold(BROKER)
+        else:
+            self.release(BROKER)
         self.count_held()
 
     def _read_broker_later(self) -> None:
         """Read the rest of a large answer in a later turn of the loop."""
         if self.connections.broker is not None and not self.connections.broker.holds & TURN:
             self.connections.broker.hold(TURN)
-            self.budget.take_turn(self._read_broker_on, self.account.key)
-
-    def _read_broker_on(self) -> None:
-        self._release_broker(TURN)
-
-    def broker_frame_error(self) -> None:
-        """Leave the broker, whose next frame nobody can find; the client still gets what came."""
-        if self._note_end("upstream_frame"):
-            self.hold(ENDING)
-        self.connections.abort_broker()
+            self.budget.take_turn(partial(self._release_broker, TURN), self.identity.account.key)
 
     def broker_lost(self) -> None:
         """Close the session; the client still gets what the broker has answered."""
         if self.connections.broker is not None:
             self.connections.broker.splitter.clear()
         if self.lifetime.reason is None:
-            self._note_end(*self._why_broker_lost(), SessionEvent.CLOSE)
+            self._note_end(*why_broker_left(self._described()), SessionEvent.CLOSE)
         self.connections.broker = None
         self._drop_requests()
         self._close("upstream_lost")
         self.forget_if_gone()
 
-    def _why_broker_lost(self) -> tuple[str, str, ApiKeyAndVersion | None]:
-        """Return why the broker ended the connection, a detail, and the request that caused it."""
-        problem = "" if self.connections.broker is None else self.connections.broker.problem
-        self.sasl.broker_left()
-        if self.sasl.failure:
-            return "authentication_failed", self.sasl.failure, None
-        if not self.requests.are_awaited and not self.requests.is_busy:
-            return "upstream_closed", problem, None
-        if self.requests.answers:
-            _, key, version = facts_of(self.requests.answers[0])
-            rejected = self.seen_client.rejected(
-                (key, version), len(self.requests.answers), self.raised
-            )
-            if rejected is not None:
-                return "version_too_old", upgrade_advice(rejected[0]), rejected
-        return "upstream_lost", problem, None
-
-    def broker_frames(self, frames: list[memoryview]) -> None:
+    def broker_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Requests.take``."""
+        if error is not None:
+            self.broker_frames(frames)
+            # nobody can find the next frame; the client still gets what came
+            if self._note_end("upstream_frame"):
+                self.hold(ENDING)
+            self.connections.abort_broker()
+            return
         lifetime = self.lifetime
         lifetime.seen = self.proxy.now
         requests = self.requests
         if self.client.transport is None and not requests.is_busy:
             return
         out: list[bytes | memoryview] = []
-        broker, fault = self.connections.broker, None
+        fault = None
         if frames or requests.stream is not None:
-            fault = requests.take(self, frames, out)
-        elif broker is not None:  # a frame that one read does not bring
-            fault = requests.start_stream(self, broker.splitter, out)
+            fault = requests.take(frames, out)
+        elif (broker := self.connections.broker) is not None:  # of a frame, one read brings a part
+            fault = requests.start_stream(broker.splitter, out)
+        if requests.effects:
+            self._carry_out()
         if out:
             self.client.write(out)
         if fault is not None:
@@ -720,35 +656,18 @@ class Session:
         """End the session, whose client has got the answers before this one."""
         if isinstance(fault.error, TooManyBrokersError):
             self.proxy.discovery.refused(fault.error)
-        self.fault(fault.what, fault.error)
+        self.requests.log_fault(fault.what, fault.error)
         self.abort(fault.why, "" if fault.error is None else str(fault.error))
 
-    def convert(self, lowering: Lowering) -> None:
-        """Convert an answer in a thread; the broker is not read meanwhile."""
-        self.requests.convert(lowering)
-        if self.connections.broker is not None:
-            self.connections.broker.hold(CONVERTING)
-        self.proxy.validation.put(lowering)
-        self.count_held()
-
-    def conversion_grew(self, lowering: Lowering, held: int) -> None:
-        """Note what a conversion holds now."""
-        if self.requests.converting is lowering:
-            self.requests.conversion_grew(lowering, held)
-            self.count_held()
-
-    def converted(self, lowering: Lowering, error: BaseException | None) -> None:
+    def _converted(self, lowering: Lowering, error: BaseException | None) -> None:
         """Pass a converted answer on, and what the broker has answered after it."""
         requests = self.requests
         if requests.converting is not lowering:
             return  # the session has ended meanwhile
-        requests.waiting -= lowering.held
-        if error is not None:
-            self.fault("an answer of {} could not be converted", error)
-            self.abort("answer_malformed", str(error))
-            return
         out: list[bytes | memoryview] = []
-        fault = requests.converted(self, lowering, out)
+        fault = requests.converted(lowering, error, out)
+        if requests.effects:
+            self._carry_out()
         self.client.write(out)
         if fault is not None:
             self._broker_fault(fault)
@@ -759,39 +678,6 @@ class Session:
         if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
 
-    def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
-        """Answer a request that no broker sees, in its place."""
-        out: list[bytes | memoryview] = []
-        self.requests.answer_here(answer, ready, out)
-        self.client.write(out)
-        if self.requests.made:
-            self.count_held()
-            self._bound_waiting()
-
-    def _write_ready(self) -> None:
-        """Write what was answered here and has nothing before it."""
-        out: list[bytes | memoryview] = []
-        if self.requests.collect_ready(out):
-            self.client.write(out)
-        if self.requests.made:
-            self.count_held()
-            self._bound_waiting()
-
-    def fault(self, what: str, error: BaseException | None) -> None:
-        """Log what is wrong with the broker's answers; ``what`` names the broker as {}."""
-        node_id = self.listener.node_id
-        broker = "a broker" if node_id is None else f"broker {node_id}"
-        self.proxy.log_error(what.format(broker), error)
-
-    def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        """Return where clients find a broker: at its listener."""
-        host, port = self.proxy.cluster.listener_of(node_id, host, port).advertised
-        return host or self.own_host, port
-
-    def written_brokers(self, version: int) -> dict[bytes, bytes]:
-        """Return what was written for the brokers of Metadata answers of this version."""
-        return self.proxy.cluster.written_brokers(self.own_host, version)
-
     # ---- how fast it may go ----------------------------------------------------------------------
 
     def hold(self, why: int) -> None:
@@ -799,12 +685,12 @@ class Session:
         if self.client.hold(why):
             self.counters.reading_paused_total += 1
             if self.log.is_debug:
-                self.log.debug(self, "reading paused", why=IN_WORDS[why])
+                self.log.debug(self.identity, "reading paused", why=IN_WORDS[why])
 
     def release(self, why: int) -> None:
         """Take a reason away, and read the client where none is left."""
         if self.client.release(why) and self.log.is_debug:
-            self.log.debug(self, "reading resumed", why=IN_WORDS[why])
+            self.log.debug(self.identity, "reading resumed", why=IN_WORDS[why])
 
     def _hold_both(self, why: int) -> None:
         self.hold(why)
@@ -828,11 +714,6 @@ class Session:
 
     # ---- what the budget asks, and what it asks for ----------------------------------------------
 
-    @property
-    def spoke(self) -> bool:
-        """Return whether the client has sent a whole request."""
-        return self.lifetime.spoke
-
     def held(self) -> int:
         """Return about how many bytes this session holds: frames in part, and what waits."""
         return self.connections.held() + self.requests.waiting + self.requests.made
@@ -849,7 +730,7 @@ class Session:
         """Let the budget count what the session holds, and pause it where that is too much."""
         self.budget.count(self, self.requests.made)
         if self.lifetime.state is not SessionState.CLOSED:
-            self.budget.look(self)
+            self.budget.look(self, spoke=self.lifetime.spoke)
 
     def _bound_writes(self) -> None:
         opened = self.counters.connections_open
@@ -873,20 +754,18 @@ class Session:
         if not self.lifetime.end(why, self.now(), self.limits, event):
             return False
         self.proxy.closed(why)
-        self.log.ended(self, why, detail, request)
+        self.log.ended(self._described(), why, detail, request)
         return True
 
-    def end(self, why: str, detail: str = "", request: ApiKeyAndVersion | None = None) -> bool:
+    def end(self, why: str, detail: str = "", request: ApiKeyAndVersion | None = None) -> None:
         """Take no more requests; close once what is under way is delivered.
 
-        Returns whether this is the first reason. ``request`` is the cause, if one is.
+        ``request`` is the cause, if one is.
         """
-        if not self._note_end(why, detail, request):
-            return False
-        self.hold(ENDING)
-        # in a later turn of the loop, which keeps the session until then
-        self.proxy.loop.call_soon(self.close_if_done)
-        return True
+        if self._note_end(why, detail, request):
+            self.hold(ENDING)
+            # in a later turn of the loop, which keeps the session until then
+            self.proxy.loop.call_soon(self.close_if_done)
 
     def end_when_taken(self, why: str, detail: str = "") -> None:
         """Take the requests that have been read, and then no more."""
@@ -895,14 +774,14 @@ class Session:
         else:
             self.end(why, detail)
 
-    def _carry_out(self, end: End) -> None:
+    def _end_as(self, end: End) -> None:
         """End as the lifetime has decided."""
         if end.how is How.NOW:
             self.abort(end.why, end.detail)
         elif end.how is How.WHEN_TAKEN:
             self.end_when_taken(end.why, end.detail)
         else:
-            self.end(end.why, end.detail)
+            self.end(end.why, end.detail, end.request)
 
     def close_if_done(self) -> None:
         """Close both sides of a session that ends, unless anything is under way."""
@@ -974,18 +853,15 @@ class Session:
         """Leave the tables of the listener, and cut the cycles that this session is in.
 
         Both connections are gone: reference counts free it as soon as nobody calls it any more. Its
-        parts know it weakly from now on. What calls it later (a job in a thread, a turn of the
-        loop, a broker that was connected too late) holds it until then and finds it whole. A second
-        call changes nothing.
+        client's connection knows it weakly from now on. What calls it later (a job in a thread, a
+        turn of the loop, a broker that was connected too late) holds it until then and finds it
+        whole. A second call changes nothing.
         """
-        self.proxy.forget(self)
+        self.proxy.forget(self, self.identity)
         self.requests.clear()
         self.drop_jobs()
         self.fast_path.watch(None)
-        weak = weakref.proxy(self)
-        self.client.session = self.identity._session = weak
-        self.seen_client._session = weak
-        self.seen_client._named = _unnamed
+        self.client.session = weakref.proxy(self)
 
     def _drop_requests(self) -> None:
         """Drop what waits to be sent, and the places of all answers."""
@@ -994,12 +870,11 @@ class Session:
 
     def _clear_places(self) -> None:
         self.requests.clear()
-        self.requests.waiting = 0
         self.drop_jobs()
 
     def drop_jobs(self) -> None:
         """Forget the cancelled jobs that wait for a thread."""
-        self.proxy.validation.drop(self)
+        self.proxy.validation.drop(self.identity)
 
     def now(self) -> float:
         """Return the time of the loop's clock, in seconds."""
@@ -1008,9 +883,11 @@ class Session:
     def check_time(self, now: float) -> None:
         """End what has waited too long. Called now and then."""
         if self.client.holds & UNKNOWN:
-            self.identity.look()
-        frame_s = self.limits.frame_timeout_ms / 1000
-        if self.client.holds & UNKNOWN and now - self.lifetime.seen > frame_s:
+            self._look_at_identity()
+        if (
+            self.client.holds & UNKNOWN
+            and now - self.lifetime.seen > self.limits.frame_timeout_ms / 1000
+        ):
             self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
         self.seen_client.check(now)
         end = self.lifetime.check(
@@ -1022,10 +899,6 @@ class Session:
             is_between_requests=self.is_between_requests(),
         )
         if end is not None:
-            self._carry_out(end)
+            self._end_as(end)
         if self.client.unwritten():
             self._bound_writes()
-
-
-def _unnamed(client_id: str | None) -> None:
-    """Take no note of a client id: its session is gone."""

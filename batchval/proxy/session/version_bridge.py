@@ -21,9 +21,8 @@ from batchval.protocol.message import Chunks
 from batchval.protocol.old_fetch import OldFetch
 from batchval.protocol.old_list_offsets import OldListOffsets
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
-from batchval.proxy.produce.validation_queue import OneSlice
 from batchval.proxy.session.fetch_down_conversion import FetchConversion, FetchFacts, is_empty
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering, Queue
+from batchval.proxy.session.requests import Answer, Item, Lowering, RequestJob, Requests
 
 __all__ = ["raised_by", "take"]
 
@@ -51,41 +50,40 @@ def raised_by(bridge: tuple[str, ...]) -> dict[int, Raised]:
 
 
 def take(
-    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
+    requests: Requests, frame: memoryview, key: int, version: int, correlation_id: int, out: Chunks
 ) -> None:
     """Raise a request of an old version, and send it on. Raises ProtocolError."""
-    session.counters.requests_raised_total += 1
+    requests.counters.requests_raised_total += 1
     answer = Answer(correlation_id, key, version, _lower_fetch if key == ApiKey.FETCH else _lower)
-    work = _Raising(session, frame, answer)
+    work = _Raising(requests, frame, answer)
     if len(frame) <= INLINE:
         raised = work.raised()
         for question, asked in work.questions:
-            session.requests.forward(question, asked, out, is_own=True)
-        session.requests.forward(raised, answer, out)
+            requests.forward(question, asked, out, is_own=True)
+        requests.forward(raised, answer, out)
         work.keep()
         return
-    session.requests.place(answer)
+    requests.place(answer)
     work.item = Item(frame, answer, waits=True)
     work.item.work = work
-    session.requests.put(work.item)
-    session.proxy.validation.put(work)
+    requests.put(work.item)
+    requests.effects.append(work)
 
 
-class _Raising(OneSlice):
+class _Raising(RequestJob):
     """A job that raises one request, for ``ValidationQueue``.
 
     ``questions``  requests of the gate's own that go to the broker first, and their places
     """
 
-    def __init__(self, session: Queue, frame: memoryview, answer: Answer) -> None:
-        super().__init__(frame)
-        self.session = session
+    def __init__(self, requests: Requests, frame: memoryview, answer: Answer) -> None:
+        super().__init__(requests, frame)
         self.answer = answer
-        self.raising = session.raised[answer.key]
+        self.raising = requests.raised[answer.key]
         self.item: Item | None = None
         self.questions: list[tuple[memoryview, Answer]] = []
-        # here, on the loop: in a thread the session is read only
-        self._turn = session.old_fetches.next_turn() if answer.key == ApiKey.FETCH else 0
+        # here, on the loop: in a thread the requests are read only
+        self._turn = requests.old_fetches.next_turn() if answer.key == ApiKey.FETCH else 0
         self._raised = frame
         self._held = 0  # for what the answer needs
 
@@ -93,29 +91,29 @@ class _Raising(OneSlice):
         """Raise the request, in a thread."""
         self._raised = self.raised()
 
-    def done(self, error: BaseException | None) -> None:
-        """Send the request on, and what waits for it."""
-        session, item = self.session, self.item
+    def finish(self, error: BaseException | None) -> bool:
+        """Let the request go on, unless there is an error."""
+        requests, item = self.requests, self.item
         assert item is not None
         item.work = None
         if self.cancelled:
-            return
+            return False
         if error is not None:
-            session.drop_from(item)
+            requests.drop(requests.outbox.index(item))
             if isinstance(error, ProtocolError):
-                session.end("request_malformed", str(error))
+                requests.end("request_malformed", str(error))
             else:
-                session.proxy.log_error("a request could not be raised to a newer version", error)
-                session.abort("fault")
-            return
-        session.requests.take_raised(item, self._raised, self.questions)
+                requests.proxy.log_error("a request could not be raised to a newer version", error)
+                requests.abort("fault")
+            return False
+        requests.take_raised(item, self._raised, self.questions)
         self.keep()
-        session.send_ready()
+        return True
 
     def keep(self) -> None:
         """Count what the session keeps until the answer comes."""
         if self._held:
-            self.session.keep(self.answer, self._held)
+            self.requests.keep_now(self.answer, self._held)
 
     def raised(self) -> memoryview:
         """Return the raised request's frame, without its correlation id. Raises ProtocolError."""
@@ -126,7 +124,7 @@ class _Raising(OneSlice):
         at = _HEADER.size + max(0, size)
         if size < -1 or at > len(frame):
             raise ProtocolError("the bytes end before the field does", _HEADER.size - 2)
-        head, most = frame[:at], self.session.limits.max_partitions_per_request
+        head, most = frame[:at], self.requests.limits.max_partitions_per_request
         if answer.key == ApiKey.FETCH:
             return self._framed(head, self._raised_fetch(frame[at:]))
         if answer.key == ApiKey.LIST_OFFSETS:
@@ -152,14 +150,17 @@ class _Raising(OneSlice):
         return memoryview(made)
 
     def _raised_fetch(self, body: memoryview) -> bytes:
-        session, limits = self.session, self.session.limits
-        options = session.proxy.options
-        most_partitions = limits.max_partitions_per_request
-        request = OldFetch(body, self.answer.version, max_partitions=most_partitions)
-        offsets = [session.old_fetches.offset_for(wanted) for wanted in request.partitions]
+        requests, limits = self.requests, self.requests.limits
+        options = requests.proxy.options
+        request = OldFetch(
+            body, self.answer.version, max_partitions=limits.max_partitions_per_request
+        )
+        offsets = [requests.old_fetches.offset_for(wanted) for wanted in request.partitions]
         pairs = zip(request.partitions, offsets, strict=True)
         others = {i: offset for i, (wanted, offset) in enumerate(pairs) if offset != wanted.offset}
-        self.answer.facts = FetchFacts(body, self.answer.version, most_partitions, others)
+        self.answer.facts = FetchFacts(
+            body, self.answer.version, limits.max_partitions_per_request, others
+        )
         self._held = self.answer.facts.held
         most = max(MIN_FETCHED_BYTES, min(MAX_FETCHED_BYTES, limits.max_bytes_held // SHARE))
         isolation_level = (
@@ -174,29 +175,29 @@ class _Raising(OneSlice):
 
 
 def _note_offsets(
-    request: OldListOffsets, timestamp: int, session: Queue, answer: Answer, frame: memoryview
+    request: OldListOffsets, timestamp: int, requests: Requests, answer: Answer, frame: memoryview
 ) -> None:
     """Keep the broker's answer to a question of the gate's own; the client gets nothing of it."""
     request.note(timestamp, frame[_ANSWER_HEADER:])
 
 
-def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+def _lower(requests: Requests, answer: Answer, frame: memoryview) -> Chunks | None:
     is_small = max(len(frame), answer.held) <= INLINE
-    session.requests.let_go(answer)
-    lowering = _Lowering(session, answer, frame)
+    requests.let_go(answer)
+    lowering = _Lowering(requests, answer, frame)
     if is_small:
         return lowering.lowered()
-    session.convert(lowering)
+    requests.convert(lowering)
     return None
 
 
-def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
-    session.requests.let_go(answer)
-    conversion = FetchConversion(session, answer, frame)
+def _lower_fetch(requests: Requests, answer: Answer, frame: memoryview) -> Chunks | None:
+    requests.let_go(answer)
+    conversion = FetchConversion(requests, answer, frame)
     if len(frame) <= INLINE and answer.facts.held <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
         conversion.work()
         return conversion.finish()
-    session.convert(conversion)
+    requests.convert(conversion)
     return None
 
 
@@ -214,5 +215,5 @@ class _Lowering(Lowering):
         if answer.key == ApiKey.LIST_OFFSETS:
             body = answer.facts.lowered(body)
         else:
-            body = lower_answer(self.session.raised[answer.key], answer.version, body)
+            body = lower_answer(self.requests.raised[answer.key], answer.version, body)
         return [struct.pack(">ii", len(body) + 4, answer.correlation_id), body]

@@ -371,10 +371,11 @@ def software_of(frame: memoryview, version: int) -> Software | None:
 
 
 class Described(Protocol):
-    """The facts of a session's client."""
+    """The facts of a session's client: ``identity.Identity``."""
 
     address: str
     facts: Facts
+    software: Software
 
 
 class UseCounter(Protocol):
@@ -389,7 +390,6 @@ class SeenClient:
     """The client of one session. What it asks for goes into the table with ``collect``.
 
     ``client_id``  of the last request, None for null
-    ``software``   of its ApiVersions request
     ``stalls``     how often it did not take its answers, since the last collection
     ``requests``   that were collected
     ``named``      called with each client id, before its first request is counted
@@ -397,18 +397,17 @@ class SeenClient:
 
     def __init__(
         self,
-        session: Described,
+        client: Described,
         uses: UseCounter,
         table: ClientCounts,
         now: float,
         named: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self.client_id: str | None = None
-        self.software = Software()
         self.stalls = 0
         self.requests = 0
         self._named = named
-        self._session = session
+        self._client = client
         self._uses = uses
         self._table = table
         self._collected = now
@@ -440,13 +439,15 @@ class SeenClient:
         self.stalls = 0
         if uses or any(served):
             self.requests += sum(uses.values())
-            facts = self._session.facts
+            client = self._client
             address, principal = (
-                self._session.address[:MAX_ADDRESS_LENGTH],
-                facts.principal[:MAX_PRINCIPAL_LENGTH],
+                client.address[:MAX_ADDRESS_LENGTH],
+                client.facts.principal[:MAX_PRINCIPAL_LENGTH],
             )
             self._table.add(
-                ClientKey(self.client_id, self.software, address, principal, facts.listener),
+                ClientKey(
+                    self.client_id, client.software, address, principal, client.facts.listener
+                ),
                 uses,
                 served,
             )

@@ -349,7 +349,7 @@ def test_tokens_of_handshake_0_pass_and_what_follows_is_judged(guarded: Guarded)
         sock.sendall(plain_token("ann"))
         assert read_frame(sock) == b""  # the token of a server that has nothing to answer
         (session,) = gate.proxy.connections
-        assert session.facts.principal == "User:ann"
+        assert session.identity.facts.principal == "User:ann"
         assert session.lifetime.state is SessionState.OPEN
         sock.sendall(produce_frame(3, (fresh(), 0, batch(b"x"))))
         assert set(codes(read_frame(sock)).values()) <= {0, 3}
@@ -367,7 +367,7 @@ def test_scram_has_two_tokens_after_handshake_0(guarded: Guarded, mechanism: str
         sock.sendall(framed(exchange.final(bytes(read_frame(sock)))))
         exchange.verify(bytes(read_frame(sock)))
         (session,) = gate.proxy.connections
-        assert session.facts.principal == "User:ann"
+        assert session.identity.facts.principal == "User:ann"
         sock.sendall(produce_frame(4, ("t", 0, damaged(batch(b"x")))))
         assert codes(read_frame(sock)) == {("t", 0): 2}
 

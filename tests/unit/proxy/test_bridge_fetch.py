@@ -37,7 +37,7 @@ from batchval.proxy.session import session as session_module
 from batchval.proxy.session.connections import CONVERTING, VALIDATING
 from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.old_fetches import MAX_FAULTS, OldFetches
-from batchval.proxy.session.pending_requests import Answer
+from batchval.proxy.session.requests import Answer
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_states import SessionState
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
@@ -429,13 +429,13 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         rig = Bridge()
         rig.fetch(2, 0)
         seen = []
-        grew = rig.session.conversion_grew
+        paused = rig.session.job_paused
 
-        def noted(conversion: Any, size: int) -> None:
-            grew(conversion, size)
+        def noted() -> None:
+            paused()
             seen.append(rig.session.requests.waiting)
 
-        rig.session.conversion_grew = noted  # type: ignore[method-assign]
+        rig.session.job_paused = noted  # type: ignore[method-assign]
         made = [batch(records(1, value=bytes(100)), base_offset=n) for n in range(20)]
         rig.reply(PartitionData(0, records=b"".join(made)))
         await until(rig.got)

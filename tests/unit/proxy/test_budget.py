@@ -116,7 +116,7 @@ def test_connections_are_bounded_in_all_and_by_address(total: Callable[[int], No
         }
         left = One()
         left.address = "a"
-        budget.release(left)
+        budget.release(left, left.address)
         assert budget.admit("a", 0, 100) is None
 
     run(test, max_connections=4, max_connections_per_address=2)
@@ -139,22 +139,22 @@ def test_who_holds_much_stops_before_who_holds_little(total: Callable[[int], Non
         much, little, nothing = One(SMALL + 1), One(SMALL), One(0)
         total(budget.threshold + 1)
         for one in (much, little, nothing):
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         assert [one.reading for one in (much, little, nothing)] == [False, True, True]
         stranger = One(1)
         stranger.spoke = False
-        budget.look(stranger)
+        budget.look(stranger, spoke=stranger.spoke)
         assert not stranger.reading
         total(LIMIT + 1)
         for one in (much, little, nothing):
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         assert [one.reading for one in (much, little, nothing)] == [False, True, True]
         total(LIMIT + budget.beyond + 1)
         for one in (much, little, nothing):
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         assert [one.reading for one in (much, little, nothing)] == [False, False, True]
         total(0)
-        budget.look(nothing)
+        budget.look(nothing, spoke=nothing.spoke)
         assert much.reading
         assert little.reading
 
@@ -167,7 +167,7 @@ def test_frames_in_part_do_not_wait_for_each_other(total: Callable[[int], None])
         ones = [One(MB, MB, SMALL) for _ in range(80)]
         total(80 * MB)
         for one in ones:
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         assert not any(one.reading for one in ones)
         finished = 0
         for _ in range(200):
@@ -179,7 +179,7 @@ def test_frames_in_part_do_not_wait_for_each_other(total: Callable[[int], None])
                 one.partial = one.bytes_held = 0
                 finished += 1
                 total((80 - finished) * MB)
-                budget.look(one)
+                budget.look(one, spoke=one.spoke)
             if finished == 80:
                 break
         assert finished == 80
@@ -193,7 +193,7 @@ def test_one_large_frame_at_a_time(total: Callable[[int], None]) -> None:
         ones = [One(20 * MB, 20 * MB, 30 * MB) for _ in range(4)]
         total(80 * MB)
         for one in ones:
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         await asyncio.sleep(2 * LOOK_S)
         assert sum(one.reading for one in ones) == 1
 
@@ -208,7 +208,7 @@ def test_one_large_answer_goes_on_until_it_is_whole(total: Callable[[int], None]
             one.answer = 3 * MB
         total(90 * MB)
         for one in ones:
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         first = None
         for _ in range(50):
             await asyncio.sleep(LOOK_S / 2)
@@ -218,11 +218,11 @@ def test_one_large_answer_goes_on_until_it_is_whole(total: Callable[[int], None]
                 first = first or one
                 assert one is first
                 one.answer += 1000
-                budget.look(one)
+                budget.look(one, spoke=one.spoke)
                 assert one.reading
         assert first is not None
         first.answer = 0
-        budget.look(first)
+        budget.look(first, spoke=first.spoke)
         assert not first.reading
         await asyncio.sleep(2 * LOOK_S)
         (second,) = [one for one in ones if one.reading]
@@ -240,7 +240,7 @@ def test_the_frame_that_does_not_grow_is_closed(total: Callable[[int], None]) ->
         silent, growing = One(40 * MB, 40 * MB, 50 * MB), One(30 * MB, 30 * MB, SMALL)
         total(70 * MB)
         for one in (silent, growing):
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         until = asyncio.get_running_loop().time() + 20 * GRANT_S
         while not silent.ended and asyncio.get_running_loop().time() < until:
             growing.partial += growing.reading
@@ -262,7 +262,7 @@ def test_paused_frames_that_do_not_grow_are_closed_together(total: Callable[[int
             one.in_kernel = 0 if one in silent else 1
         total(100 * MB)
         for one in (*silent, *sending):
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         await asyncio.sleep(GRANT_S + 8 * LOOK_S)
         ended = sum(one.ended == "frame_slow" for one in silent)
         assert ended >= (100 * MB - budget.threshold) // MB
@@ -291,7 +291,7 @@ def test_a_frame_that_waits_for_the_gate_is_not_closed(total: Callable[[int], No
         waiting = One(40 * MB, 40 * MB, 50 * MB)
         waiting.waits, waiting.in_kernel = True, 0
         total(70 * MB)
-        budget.look(waiting)
+        budget.look(waiting, spoke=waiting.spoke)
         await asyncio.sleep(3 * GRANT_S)
         assert not waiting.ended
 
@@ -305,7 +305,7 @@ def test_nobody_goes_on_while_whole_requests_are_above_the_limit(
         ones = [One(MB) for _ in range(80)]
         total(80 * MB)
         for one in ones:
-            budget.look(one)
+            budget.look(one, spoke=one.spoke)
         await asyncio.sleep(3 * LOOK_S)
         assert not any(one.reading for one in ones)
         await asyncio.sleep(STILL_S + 3 * LOOK_S)
@@ -330,11 +330,11 @@ def test_clients_that_take_nothing_are_closed_above_the_limit(total: Callable[[i
         budget.note_full(drained, True)
         budget.note_full(drained, False)
         total(LIMIT + 1)
-        budget.look(paused)
+        budget.look(paused, spoke=paused.spoke)
 
         def abort(why: str) -> None:
             large.ended = why
-            budget.release(large)
+            budget.release(large, large.address)
             total(LIMIT)
 
         large.abort = abort  # type: ignore[method-assign]
@@ -371,7 +371,7 @@ def test_what_is_held_is_what_frames_take_and_what_is_made(total: Callable[[int]
         budget.count(one, 70)
         assert budget.measure() == budget.counters.bytes_held == 5 * MB + 70
         budget.counters.connections_open = 1
-        budget.release(one)
+        budget.release(one, one.address)
         assert budget.held == 5 * MB
 
     run(test)
@@ -412,7 +412,7 @@ def test_a_large_request_that_stalls_gives_way(total: Callable[[int], None]) -> 
             await asyncio.sleep(LOOK_S)
         assert stalled.ended == "frame_slow"
         budget.counters.connections_open = 1
-        budget.release(stalled)
+        budget.release(stalled, stalled.address)
         assert next_one.reading
 
     run(test)

@@ -488,7 +488,7 @@ async def test_when_the_version_is_the_reason(
     found: tuple[int, int] | None,
 ) -> None:
     counts = Uses()
-    seen = SeenClient(Side(uses_fast_path=True).session, counts, ClientTable(), 0.0)
+    seen = SeenClient(Side(uses_fast_path=True).session.identity, counts, ClientTable(), 0.0)
     counts.uses = earlier
     seen.collect()
     counts.uses = uses
@@ -497,7 +497,7 @@ async def test_when_the_version_is_the_reason(
 
 async def test_a_broker_that_never_saw_the_old_version_had_another_reason() -> None:
     counts = Uses()
-    seen = SeenClient(Side(uses_fast_path=True).session, counts, ClientTable(), 0.0)
+    seen = SeenClient(Side(uses_fast_path=True).session.identity, counts, ClientTable(), 0.0)
     counts.uses = {pair(FETCH, 2): 1, pair(2, 0): 1}
     assert seen.rejected((FETCH, 2), 2, {FETCH: Raised(0, 10)}) is None
     counts.uses = {pair(8, 0): 1}

@@ -427,16 +427,14 @@ class Described:
         from batchval.proxy.settings.options import Facts
         from batchval.proxy.watch.clients import Software
 
-        self.name, self.opened = "10.0.0.7:1", 0.0
-        self.facts = Facts("", self.name, "User:alice", "edge")
-        self.listener = self.fast_path = self.client = self.connections = self.requests = self
-        self.node_id, self.broker, self.answers, self.transport, self.last = 3, None, (), None, -1
-        self.seen_client = SimpleNamespace(
-            client_id=client_id, software=Software(), requests=0, collect=lambda: None
+        name = "10.0.0.7:1"
+        self.identity = SimpleNamespace(
+            name=name, facts=Facts("", name, "User:alice", "edge"), software=Software()
         )
-
-    def now(self) -> float:
-        return 1.5
+        self.connections = self.client = self.requests = self.fast_path = self
+        self.node_id, self.broker, self.answers, self.transport, self.last = 3, None, (), None, -1
+        self.opened, self.now = 0.0, 1.5
+        self.seen = SimpleNamespace(client_id=client_id, requests=0, collect=lambda: None)
 
 
 def described(client_id: str = "c") -> Any:
@@ -450,8 +448,7 @@ def unasked() -> Any:
 def of_sender() -> Any:
     """Return a session that is asked for its sender alone."""
     found = Unasked()
-    found.name = "10.0.0.7:1"
-    found.facts = described().facts
+    found.identity = described().identity
     return found
 
 
@@ -491,7 +488,8 @@ def test_a_flood_of_one_sender_hides_no_other(caplog: pytest.LogCaptureFixture) 
     for _ in range(100):
         log.ended(described(), "frame_http")
     other = described("other")
-    other.facts = other.facts._replace(principal="User:bob")
+    facts = other.identity.facts
+    other.identity.facts = facts._replace(principal="User:bob")
     log.ended(other, "frame_http")
     log.ended(other, "frame_http")
     assert [line["client_id"] for line in ended(caplog)] == ["c"] * 10 + ["other"]
@@ -522,7 +520,7 @@ def test_lines_of_debug_are_bounded_too(caplog: pytest.LogCaptureFixture) -> Non
         log.flush()  # a level that was set anew
         assert log.is_debug
         for _ in range(100):
-            log.debug(described(), "reading paused", why="x")
+            log.debug(described().identity, "reading paused", why="x")
         for _ in range(50):
             log.closed_by_client(unasked())
         clock.now += 1 / DEBUG_LINES

@@ -119,7 +119,7 @@ def test_a_refusal_says_why_the_records_cannot_be_passed(
 ) -> None:
     stage: Any = SimpleNamespace(
         _request=SimpleNamespace(records=lambda _: records),
-        _gate=SimpleNamespace(validator=SimpleNamespace(max_decompressed_bytes=limit)),
+        _validators=SimpleNamespace(whole=SimpleNamespace(max_decompressed_bytes=limit)),
     )
     columns = RecordStage._columns(stage, 0)
     assert isinstance(columns, str)

@@ -14,7 +14,8 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
-from batchval.proxy.session.deny_list import GROWTH, INLINE, MAX_READ_BYTES, DenyList
+from batchval.proxy.session.deny_list import DenyList
+from batchval.proxy.session.handlers import GROWTH, INLINE, MAX_READ_BYTES
 from batchval.proxy.session.session import MAX_HELD_BYTES
 from batchval.proxy.settings.config import DenyRule
 from batchval.proxy.settings.options import Denied
@@ -266,7 +267,7 @@ def test_nothing_is_answered_before_a_client_has_authenticated() -> None:
             sock.sendall(other_frame(1))
             read_frame(sock)
             (session,) = proxy.proxy.connections
-            session.authenticated = session.is_unknown = False
+            session.identity.authenticated = session.identity.is_unknown = False
             sock.sendall(delete_topics(2, "a"))
             with pytest.raises(EOFError):
                 read_frame(sock)

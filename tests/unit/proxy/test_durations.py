@@ -145,8 +145,8 @@ async def test_an_answer_out_of_turn_is_not_measured() -> None:
 async def test_a_client_that_takes_no_answers_makes_nobody_slow() -> None:
     side = Side(uses_fast_path=True)
     send(side, other_frame(1) + other_frame(2))
-    side.session.client_full()
-    side.session.client_drained()
+    side.session.client_full(True)
+    side.session.client_full(False)
     side.answer(0)
     assert counts(side) == {}
     assert traffic_of(side).unmeasured_client == 2

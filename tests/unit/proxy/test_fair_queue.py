@@ -34,7 +34,7 @@ class Session:
 
 @dataclass(eq=False)
 class Job:
-    session: Session
+    client: Session
     name: str = ""
     size: int = PAID
     cancelled: bool = False
@@ -110,8 +110,8 @@ def test_two_senders_get_as_much_whatever_their_connections() -> None:
     for _ in range(200):
         job = world.work(0.005)
         assert job is not None
-        done[job.session.account.key] += 1
-        world.queue.put(Job(job.session))
+        done[job.client.account.key] += 1
+        world.queue.put(Job(job.client))
     assert abs(done["one"] - done["many"]) <= 2
 
 
@@ -125,7 +125,7 @@ def test_the_sessions_of_a_sender_get_as_much_each() -> None:
     for _ in range(100):
         job = world.work(0.005)
         assert job is not None
-        done[id(job.session)] += 1
+        done[id(job.client)] += 1
     assert max(done.values()) - min(done.values()) <= 2
 
 
@@ -145,7 +145,7 @@ def test_those_that_are_always_new_are_served_as_one(of_the_same: bool) -> None:
     for _ in range(50):
         world.queue.put(Job(known))
         waited = 0
-        while (job := world.work(0.01)) is not None and job.session is not known:
+        while (job := world.work(0.01)) is not None and job.client is not known:
             waited += 1
             world.queue.put(newcomer())
         waits.append(waited)
@@ -179,10 +179,10 @@ def test_what_its_bytes_do_not_pay_for_counts_more() -> None:
         world.queue.put(Job(honest, costs_s=0.003))
         waited = 0
         while (job := world.work(0.07)) is not None:
-            if job.session is honest:
+            if job.client is honest:
                 break
             waited += 1
-            world.queue.put(Job(job.session, size=1_347))
+            world.queue.put(Job(job.client, size=1_347))
         waits.append(waited)
     assert max(waits) <= 1
 
@@ -254,7 +254,7 @@ def test_jobs_that_were_cancelled_are_dropped_and_hold_no_session() -> None:
     assert world.queue.count == 1
     assert gone not in world.queue._jobs
     world.queue.put(Job(gone, "again"))
-    assert {job.session.account.key for job in iter(world.queue.take, None)} == {"gone", "other"}
+    assert {job.client.account.key for job in iter(world.queue.take, None)} == {"gone", "other"}
     assert world.queue.take() is None
     assert (world.queue.count, world.queue._order) == (0, [])
 
@@ -276,7 +276,7 @@ def test_every_job_is_taken_once_in_any_order_of_events() -> None:
             job = jobs[rng.choice(list(jobs))]
             job.cancelled = True
             if rng.random() < 0.5:
-                world.queue.drop(job.session)
+                world.queue.drop(job.client)
             waiting.discard(id(job))
         else:
             taken = world.work(rng.random() / 50)

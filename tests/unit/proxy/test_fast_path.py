@@ -111,8 +111,9 @@ class Side:
         self.proxy.connections[self.session] = None
         self.client, self.broker = Wire(), Wire()
         self.session.client.transport = self.client  # type: ignore[assignment]
-        self.session.sender = "listener x"
-        self.session.facts = self.session.facts._replace(sender="listener x")
+        self.session.identity.sender = "listener x"
+        identity = self.session.identity
+        identity.facts = identity.facts._replace(sender="listener x")
         self.session.fast_path.name("listener x")
         self.up = BrokerConnection(self.session, self.session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]

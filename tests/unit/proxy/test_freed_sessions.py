@@ -26,8 +26,7 @@ from batchval.proxy.session.connections import BrokerConnection, ClientConnectio
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import Lifetime
-from batchval.proxy.session.pending_requests import Answer, Item, Lowering
-from batchval.proxy.session.requests import Requests
+from batchval.proxy.session.requests import Answer, Item, Lowering, Requests
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.tls.handshakes import HandshakeError
@@ -520,14 +519,17 @@ def test_a_closed_session_may_still_be_called() -> None:
         rig.send(PRODUCE, REQUEST)
         item = rig.session.requests.outbox[0]
         session = rig.session
+        assert item.request is not None
+        assert item.verdict is not None
+        job = Job(session.identity, item, item.request, item.verdict)
         session.abort("fault")
         rig.up.connection_lost(None)
         rig.client_leaves()
         rig.go.set()
         await until(lambda: not len(rig.proxy.validation))
         for _ in range(2):
-            session.validated(item, None)
-            session.validated(item, ZeroDivisionError())
+            session.job_done(job, None)
+            session.job_done(job, ZeroDivisionError())
             session.requests.put(Item(memoryview(bytearray(REQUEST))))
             session.send_ready()
             session._connect_later()
@@ -538,7 +540,7 @@ def test_a_closed_session_may_still_be_called() -> None:
             session.check_time(0.0)
             session.close_if_done()
             rig.up.session.broker_lost()
-            rig.proxy.budget.look(session)
+            rig.proxy.budget.look(session, spoke=True)
             session.dissolve()
         while rig.turns:
             rig.turns.pop()()

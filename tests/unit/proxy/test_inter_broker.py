@@ -169,7 +169,7 @@ def test_they_cannot_overtake_the_authentication() -> None:
         with connected(proxy) as sock:
             ask(sock, other_frame(1))
             (session,) = [one for one in proxy.proxy.connections if one.client.transport]
-            session.authenticated = session.is_unknown = False
+            session.identity.authenticated = session.identity.is_unknown = False
             broker.frames.clear()
             with pytest.raises(EOFError):
                 ask(sock, fetch)

@@ -31,8 +31,7 @@ from batchval.proxy.cluster.listening_sockets import ListeningSockets
 from batchval.proxy.cluster.metadata_client import ClusterView, _BrokersRequest
 from batchval.proxy.cluster.state_file import StoredCluster
 from batchval.proxy.life import file_limits
-from batchval.proxy.session.pending_requests import Answer
-from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, check_size
+from batchval.proxy.session.requests import MAX_ANSWER, MAX_TOKEN, Answer, check_size
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.workers.control_messages import Learned
 from batchval.proxy.workers.worker_discovery import ReportsToParent

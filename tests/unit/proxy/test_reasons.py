@@ -16,7 +16,7 @@ from tests.support.sources import ROOT
 _ENDS = {"abort", "end", "end_when_taken", "refuse", "_close", "_note_end", "End", "AnswerFault"}
 #: functions that return a reason, alone or as the first of a tuple
 _NAMES = {"why"}
-_RETURNS = {"_why_broker_lost", "_why_not"}
+_RETURNS = {"why_broker_left", "why_not_read", "_why_not"}
 
 
 def text_of(node: ast.AST | None) -> Iterator[str]:

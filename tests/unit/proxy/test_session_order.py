@@ -17,7 +17,8 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.connections import BROKER, SASL, TURN, VALIDATING, BrokerConnection
-from batchval.proxy.session.pending_requests import Answer
+from batchval.proxy.session.lifetime import End, How
+from batchval.proxy.session.requests import Answer
 from batchval.proxy.session.session import MAX_HELD_BYTES, Session
 from batchval.proxy.session.session_states import SessionState
 from tests.support.network import until
@@ -177,7 +178,7 @@ def test_nothing_is_taken_after_a_malformed_request_that_waited_for_its_turn() -
         rig.keep_turns()
         frames = [other_frame(1, key=99), other_frame(2)]
         rig.session._put_off([memoryview(bytearray(frame)) for frame in frames])
-        rig.session.client_frame_error(_frame_error())
+        rig.session._client_frame_error(_frame_error())
         rig.turns.pop()()
         assert rig.asked() == []
         assert rig.session.lifetime.reason == "request_version"
@@ -289,7 +290,7 @@ def test_what_came_with_acks_0_is_judged_although_the_broker_had_to_be_asked() -
         rig = Rig()
         script = Broker()
         rig.send(by_id(1, (ORDERS, 0, GOOD), acks=0))
-        rig.session.client_full()
+        rig.session.client_full(True)
         rig.client_leaves()
         assert rig.up.holds == 0
         (question,) = rig.asked()
@@ -338,7 +339,7 @@ def test_what_comes_while_the_handshake_is_not_answered_waits() -> None:
         await until(lambda: len(rig.broker.data) > len(asked) + 4)
         assert rig.asked()[1] == b"\0ann\0pass"
         rig.read(rig.up, bytes(4))
-        assert rig.session.facts.principal == "User:ann"
+        assert rig.session.identity.facts.principal == "User:ann"
         rig.proxy.validation.stop()
 
     run(test)
@@ -369,13 +370,13 @@ def test_a_principal_is_that_of_the_token_which_the_broker_has_accepted() -> Non
     # Brokers refuse a second exchange within a second, and leave the connection as it is.
     async def test() -> None:
         rig = Rig()
-        rig.session.authenticated = False
+        rig.session.identity.authenticated = False
         rig.send(handshake(1), authenticate(2, b"ann"), handshake(3), authenticate(4, b"admin"))
         refused = struct.pack(">iihi", 10, 3, 34, 0) + struct.pack(">iihhiq", 20, 4, 34, -1, 0, 0)
         rig.read(rig.up, accepted(1) + authenticated(2) + refused)
         assert ids(rig.got()) == [1, 2, 3, 4]
-        assert rig.session.authenticated
-        assert rig.session.facts.principal == "User:ann"
+        assert rig.session.identity.authenticated
+        assert rig.session.identity.facts.principal == "User:ann"
         rig.proxy.validation.stop()
 
     run(test)
@@ -388,7 +389,7 @@ def test_a_token_of_version_0_names_its_own_principal() -> None:
         rig.read(rig.up, accepted(1))
         rig.send(struct.pack(">i", 9) + b"\0ann\0pass", handshake(3), authenticate(4, b"admin"))
         rig.read(rig.up, bytes(4))
-        assert rig.session.facts.principal == "User:ann"
+        assert rig.session.identity.facts.principal == "User:ann"
         rig.proxy.validation.stop()
 
     run(test)
@@ -416,12 +417,12 @@ def test_an_answer_after_an_exchange_does_not_show_that_nobody_is_asked(
     async def test() -> None:
         rig = Rig()
         rig.proxy.discovery.requires_authentication = True
-        rig.session.authenticated = False
+        rig.session.identity.authenticated = False
         first = [] if mechanism is None else [handshake(1, mechanism), authenticate(2, b"ann")]
         rig.send(*first, other_frame(3))
         answers = accepted(1) + struct.pack(">iihhi1sq", 21, 2, 0, -1, 1, b"x", 0) if first else b""
         rig.read(rig.up, answers + struct.pack(">ii", 4, len(first) + 1))
-        assert rig.session.authenticated
+        assert rig.session.identity.authenticated
         assert rig.proxy.discovery.requires_authentication is requires
         rig.proxy.validation.stop()
 
@@ -591,7 +592,7 @@ def test_large_requests_and_answers_are_read_on_in_later_turns() -> None:
         rig.turns.pop()()
         assert rig.up.holds == 0
         rig.session.broker_lost()
-        rig.session._read_broker_on()  # nothing is left to read
+        rig.session._release_broker(TURN)  # nothing is left to read
 
     run(test)
 
@@ -604,8 +605,26 @@ def test_the_parts_of_a_session_do_not_know_it() -> None:
         rig = Rig()
         session = rig.session
         rig.send(produce_frame(1, ("t", 0, GOOD)), other_frame(2))
-        for part in (session.lifetime, session.connections, session.requests):
+        lifetime, identity, seen = session.lifetime, session.identity, session.seen_client
+        for part in (lifetime, session.connections, session.requests, identity, seen):
             assert not any(one is session for one in gc.get_referents(part)), part
+        rig.proxy.validation.stop()
+
+    run(test)
+
+
+def test_requests_ask_for_an_end_that_the_session_carries_out() -> None:
+    async def test() -> None:
+        rig = Rig()
+        requests = rig.session.requests
+        requests.end("first", "why")
+        requests.abort("second")
+        assert requests.effects == [End("first", How.DRAIN, "why"), End("second", How.NOW)]
+        assert rig.session.lifetime.reason is None
+        rig.session._carry_out()
+        assert requests.effects == []
+        assert rig.session.lifetime.reason == "first"
+        assert rig.session.lifetime.state is SessionState.CLOSED
         rig.proxy.validation.stop()
 
     run(test)

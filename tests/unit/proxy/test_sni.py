@@ -196,7 +196,7 @@ def test_a_client_certificate_goes_with_a_name(certificates: Certificates) -> No
             read_frame(sock)
             (session,) = rig.proxy.proxy.connections
             assert session.listener.node_id == 2
-            assert session.facts.principal.startswith("User:CN=trusted-client")
+            assert session.identity.facts.principal.startswith("User:CN=trusted-client")
         with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
             rig.ask(of(1))  # without a certificate
         eventually(lambda: rig.proxy.counters.handshakes_failed == {"certificate": 1})

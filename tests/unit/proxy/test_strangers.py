@@ -132,7 +132,7 @@ def test_frames_are_small_until_the_broker_has_authenticated_the_client():
             ]
             (session,) = proxy.proxy.connections
             eventually(lambda: session.lifetime.state is SessionState.OPEN)
-            assert session.facts.principal == "User:ann"
+            assert session.identity.facts.principal == "User:ann"
             sock.sendall(large)
             assert set(codes(read_frame(sock)).values()) == {0}
             sock.sendall(struct.pack(">i", LIMIT + 1))
@@ -149,7 +149,7 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
         sock.sendall(produce_frame(0, ("t", 0, GOOD)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         (session,) = proxy.proxy.connections
-        session.is_unknown = True  # it came before the gate knew
+        session.identity.is_unknown = True  # it came before the gate knew
         sender = threading.Thread(target=send, args=(sock, large))
         sender.start()
         eventually(lambda: session.client.holds & UNKNOWN)
@@ -160,7 +160,7 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
             assert proxy.counters.connections_closed == {"frame_unauthenticated": 1}
         else:
             assert codes(read_frame(sock)) == {("t", 0): 0}
-            assert not session.is_unknown
+            assert not session.identity.is_unknown
         sender.join()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.produce.validation_queue import AHEAD, MAX_AHEAD, ValidationQueue
+from batchval.proxy.produce.validation_queue import AHEAD, MAX_AHEAD, Job, ValidationQueue
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.senders import KNOWN_AFTER, READ_BYTES, SHORT_S, Sender, Share
 from tests.support.network import until
@@ -66,8 +66,10 @@ class One:
         self.done: list[object] = []
         self.errors: list[BaseException] = []
 
-    def validated(self, item: object, error: BaseException | None) -> None:
-        self.done.append(item)
+    def job_paused(self) -> None: ...
+
+    def job_done(self, job: Job, error: BaseException | None) -> None:
+        self.done.append(job.item)
         if error is not None:
             self.errors.append(error)
 
@@ -97,7 +99,9 @@ def submit(queue: ValidationQueue, one: One, name: str, size: int = MAX_AHEAD + 
     verdict.gate = one.gate
     request = Request(name)
     request.size = size
-    queue.submit(one, name, request, verdict)  # type: ignore[arg-type]
+    job = Job(one, name, request, verdict)  # type: ignore[arg-type]
+    job.owner = one
+    queue.put(job)
     return verdict
 
 
@@ -380,8 +384,8 @@ def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
         for n in range(4):
             submit(queue, one, f"{n}", MAX_AHEAD)
         await until(lambda: len(queue._outcomes) == 4)
-        kept: Any = one.validated
-        one.validated = lambda item, error: kept(item, error) or 1 // int(str(item))  # type: ignore
+        kept: Any = one.job_done
+        one.job_done = lambda job, error: kept(job, error) or 1 // int(str(job.item))  # type: ignore
         seen = []
         queue._is_woken = False
         loop.call_soon(queue._collect)

@@ -127,7 +127,7 @@ async def test_many_sessions_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
             assert await one.reload(mode="observe") == "applied"
             assert await one.reload(mode="enforce") == "applied"
             gate = one.gate.proxies["default"].gate
-            await until(lambda: all(session.gate is gate for session in sessions(one)))
+            await until(lambda: all(session.requests.gate is gate for session in sessions(one)))
             for _, writer in clients:
                 writer.close()
 
@@ -145,7 +145,7 @@ async def test_a_bridge_is_offered_to_new_connections(tmp_path: Path) -> None:
             async with one.client() as other:
                 assert await other.ask(produce_frame(1, ("t", 0, GOOD))) == {("t", 0): 0}
                 after = next(session for session in sessions(one) if session is not before)
-                assert (set(before.raised), set(after.raised)) == ({0}, set())
+                assert (set(before.requests.raised), set(after.requests.raised)) == ({0}, set())
 
 
 async def test_what_is_known_of_senders_stays(tmp_path: Path) -> None:
