@@ -101,18 +101,8 @@ def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
         raise NothingMeasured(f"the traced build failed:\n{built.stderr[-3000:]}")
     present = [name for name in tests if (tree / name).exists()]
     chosen = ["-m", "not slow and not jvm", "-k", f"not ({' or '.join(LEFT_TO_OTHERS)})"]
-    run = [
-        python,
-        "-m",
-        "coverage",
-        "run",
-        "-m",
-        "pytest",
-        "-q",
-        "--durations=10",
-        *chosen,
-        *present,
-    ]
+    run = [python, "-m", "coverage", "run", "-m", "pytest", "-q", "--durations=10"]
+    run += [*chosen, *present]
     passed = subprocess.run(run, cwd=tree, env=environment, check=False).returncode == 0
     report = [python, "-m", "coverage", "json", "-q", "-o", "coverage.json"]
     subprocess.run(report, cwd=tree, env=environment, check=False)

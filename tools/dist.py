@@ -258,18 +258,14 @@ def environment(name: str, wheel: Path, extra: str) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin" / "python"
     wanted = f"batchval[{extra}] @ {wheel.as_uri()}" if extra else f"batchval @ {wheel.as_uri()}"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "--quiet",
-        "--disable-pip-version-check",
-        "install",
-    ]
-    run(*pip, "--no-compile", "--constraint", CONSTRAINTS, wanted, env=bare(python))
+    install(python, "--no-compile", "--constraint", CONSTRAINTS, wanted)
     return python
+
+
+def install(python: Path, *words: str | Path) -> None:
+    """Install with this environment's pip into that of another interpreter."""
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    run(*pip, "--quiet", "--disable-pip-version-check", "install", *words, env=bare(python))
 
 
 def bare(python: Path) -> dict[str, str]:
@@ -322,16 +318,7 @@ def try_fixtures(source: Path, place: Path, python: Path) -> Path:
     """Build the wheel of the cases, install it, and run batchval on them through its plugin."""
     with step("batchval-fixtures"):
         made = build("wheel", source / "fixtures", WORK / "fixtures")
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            python,
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
-        run(*pip, "install", "--no-deps", "--no-index", made, env=bare(python))
+        install(python, "--no-deps", "--no-index", made)
         where = run(
             python,
             "-c",
@@ -341,17 +328,8 @@ def try_fixtures(source: Path, place: Path, python: Path) -> Path:
         )
         if not Path(where.strip()).is_relative_to(python.parents[1]):
             raise DistError(f"the tests would import {where.strip()}, not the wheel")
-        command = [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "0",
-            "-p",
-            "no:cacheprovider",
-            "tests/system/kit/installed.py",
-        ]
+        command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        command += ["tests/system/kit/installed.py"]
         run(*command, cwd=place, env=bare(python))
         return made
 

@@ -48,17 +48,8 @@ def requirements(name: str) -> list[str]:
 def lock(name: str, upgrade: bool) -> None:
     """Write one lock file. Raises CalledProcessError where nothing fits."""
     path = FOLDER / f"{name}.txt"
-    command = [
-        "uv",
-        "pip",
-        "compile",
-        "-",
-        "--output-file",
-        str(path),
-        "--quiet",
-        "--universal",
-        "--generate-hashes",
-    ]
+    command = ["uv", "pip", "compile", "-", "--output-file", str(path)]
+    command += ["--quiet", "--universal", "--generate-hashes"]
     command += ["--python-version", PYTHON, "--no-header", "--no-annotate", "--no-emit-index-url"]
     command += ["--upgrade"] * upgrade
     if name != "dev":

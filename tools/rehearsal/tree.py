@@ -84,18 +84,9 @@ class Tree:
 
     def start(self, *words: str, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         """Start a command in the tree. A signal to the process reaches the command itself."""
-        enter = [
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            _ENTER,
-            str(self.root),
-        ]
+        enter = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ENTER]
         return subprocess.Popen(
-            [*enter, *words],
+            [*enter, str(self.root), *words],
             env=ENVIRONMENT,
             cwd="/",
             stdin=subprocess.DEVNULL,
