@@ -16,6 +16,7 @@ after the last struct that can have one.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,11 +26,19 @@ from tools.kafka_definitions import FIXED, Definition, Definitions, Field, Struc
 
 @dataclass
 class Table:
-    """Rows of one struct's (or of several structs' like) fields."""
+    """Rows of one struct's (or of several structs' like) fields: names with ``, `` between them."""
 
     name: str
-    structs: tuple[str, ...]
-    columns: tuple[str, ...]
+    of: str
+    wanted: str
+
+    @property
+    def structs(self) -> list[str]:
+        return self.of.split(", ")
+
+    @property
+    def columns(self) -> list[str]:
+        return self.wanted.split(", ")
 
 
 @dataclass
@@ -45,8 +54,7 @@ class Walk:
     oldest: int | None = None
 
 
-_NODE = ("NodeId value", "Host at", "Host slice", "Port at", "tag_at", "tag_end")
-_BROKER = ("BrokerId value", *_NODE[1:])
+_NODE = "NodeId value, Host at, Host slice, Port at, tag_at, tag_end"
 
 WALKS = [
     Walk(
@@ -54,24 +62,18 @@ WALKS = [
         (
             Table(
                 "root",
-                ("ProduceRequest",),
-                (
-                    "TransactionalId slice",
-                    "Acks value",
-                    "TimeoutMs value",
-                    "TopicData at",
-                    "tags",
-                ),
+                "ProduceRequest",
+                "TransactionalId slice, Acks value, TimeoutMs value, TopicData at, tags",
             ),
             Table(
                 "topic",
-                ("TopicProduceData",),
-                ("start", "Name slice", "TopicId at", "PartitionData at", "tags", "end"),
+                "TopicProduceData",
+                "start, Name slice, TopicId at, PartitionData at, tags, end",
             ),
             Table(
                 "partition",
-                ("PartitionProduceData",),
-                ("parent", "start", "Index value", "Records slice", "tags", "end"),
+                "PartitionProduceData",
+                "parent, start, Index value, Records slice, tags, end",
             ),
         ),
         whole=True,
@@ -81,42 +83,35 @@ WALKS = [
         "ProduceResponse",
         (
             Table(
-                "root",
-                ("ProduceResponse",),
-                ("Responses at", "ThrottleTimeMs at", "ThrottleTimeMs value"),
+                "root", "ProduceResponse", "Responses at, ThrottleTimeMs at, ThrottleTimeMs value"
             ),
             Table(
                 "topic",
-                ("TopicProduceResponse",),
-                ("start", "Name slice", "PartitionResponses at", "tags", "end"),
+                "TopicProduceResponse",
+                "start, Name slice, PartitionResponses at, tags, end",
             ),
             Table(
                 "partition",
-                ("PartitionProduceResponse",),
-                (
-                    "parent",
-                    "start",
-                    "Index value",
-                    "ErrorCode value",
-                    "ErrorCode at",
-                    "BaseOffset at",
-                    "LogAppendTimeMs at",
-                    "end",
-                ),
+                "PartitionProduceResponse",
+                "parent, start, Index value, ErrorCode value, ErrorCode at, BaseOffset at, "
+                "LogAppendTimeMs at, end",
             ),
-            Table("node", ("NodeEndpoint",), _NODE),
+            Table("node", "NodeEndpoint", _NODE),
         ),
         whole=True,
     ),
-    Walk("MetadataResponse", (Table("node", ("MetadataResponseBroker",), _NODE),)),
+    Walk("MetadataResponse", (Table("node", "MetadataResponseBroker", _NODE),)),
     Walk(
-        "FindCoordinatorResponse",
-        (Table("node", ("FindCoordinatorResponse", "Coordinator"), _NODE),),
+        "FindCoordinatorResponse", (Table("node", "FindCoordinatorResponse, Coordinator", _NODE),)
     ),
-    Walk("DescribeClusterResponse", (Table("node", ("DescribeClusterBroker",), _BROKER),)),
-    Walk("FetchResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
-    Walk("ShareFetchResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
-    Walk("ShareAcknowledgeResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
+    Walk(
+        "DescribeClusterResponse",
+        (Table("node", "DescribeClusterBroker", _NODE.replace("NodeId", "BrokerId")),),
+    ),
+    *(
+        Walk(f"{api}Response", (Table("node", "NodeEndpoint", _NODE),))
+        for api in ("Fetch", "ShareFetch", "ShareAcknowledge")
+    ),
 ]
 
 _READERS = {"int8": "read_int8", "bool": "read_int8", "int16": "read_int16", "int32": "read_int32"}
@@ -436,6 +431,12 @@ class _Walker:
                     yield ""
 
 
+#: of cursor.pxd
+_CURSOR = """
+    TRAILING_BYTES Cursor NOT_THIS_VERSION close_tag fail find_bytes find_string not_null open_tag
+    position read_count read_int16 read_int32 read_uvarint skip skip_bytes skip_string skip_tags
+"""
+
 HEAD = '''"""{what}
 
 Generated from Kafka {version}'s message definitions by tools/generate_protocol.py; do not edit.
@@ -481,30 +482,11 @@ def files(definitions: Definitions) -> dict[str, str]:
         version=definitions.version,
     )
     text = "\n\n\n".join(_shared(part for walker in walkers for part in walker.reachable()))
-    cursor = [
-        "TRAILING_BYTES",
-        "Cursor",
-        "NOT_THIS_VERSION",
-        "close_tag",
-        "fail",
-        "find_bytes",
-        "find_string",
-        "not_null",
-        "open_tag",
-        "position",
-        "read_count",
-        "read_int16",
-        "read_int32",
-        "read_uvarint",
-        "skip",
-        "skip_bytes",
-        "skip_string",
-        "skip_tags",
-    ]
-    used = [
-        name for name in cursor if f"{name}(" in text or f" {name})" in text or name == "Cursor"
-    ]
+    used = [name for name in _CURSOR.split() if re.search(rf"\b{name}\b", text)]
+    names = textwrap.fill(
+        f"{', '.join(used)},", 100, initial_indent="    ", subsequent_indent="    "
+    )
     pyx += "\nfrom libc.stdint cimport int32_t, int64_t, uint8_t\n\n"
-    pyx += "from batchval.protocol.cursor cimport (\n    " + ",\n    ".join(used) + ",\n)\n"
+    pyx += f"from batchval.protocol.cursor cimport (\n{names}\n)\n"
     pyx += "from batchval.protocol.walkers.tables cimport Tables, new_row\n\n\n"
     return {"positions.pxd": pxd.rstrip() + "\n", "positions.pyx": pyx + text.rstrip() + "\n"}

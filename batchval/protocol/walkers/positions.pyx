@@ -6,24 +6,9 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from batchval.protocol.cursor cimport (
-    TRAILING_BYTES,
-    Cursor,
-    NOT_THIS_VERSION,
-    close_tag,
-    fail,
-    find_bytes,
-    find_string,
-    not_null,
-    open_tag,
-    position,
-    read_count,
-    read_int16,
-    read_int32,
-    read_uvarint,
-    skip,
-    skip_bytes,
-    skip_string,
-    skip_tags,
+    TRAILING_BYTES, Cursor, NOT_THIS_VERSION, close_tag, fail, find_bytes, find_string, not_null,
+    open_tag, position, read_count, read_int16, read_int32, read_uvarint, skip, skip_bytes,
+    skip_string, skip_tags,
 )
 from batchval.protocol.walkers.tables cimport Tables, new_row
 
