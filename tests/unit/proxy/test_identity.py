@@ -6,12 +6,13 @@ import pytest
 
 from batchval.protocol.frames import FrameError
 from batchval.proxy.session.identity import Authenticated, Identity
-from batchval.proxy.settings.options import ANONYMOUS, RuntimeLimits
+from batchval.proxy.settings.options import ANONYMOUS
 from batchval.proxy.watch.clients import Software
 from batchval.proxy.watch.senders import SenderTable
+from tests.support.proxy import limits_with
 from tests.unit.proxy.test_clients import introduced
 
-LIMITS = RuntimeLimits(max_frame_bytes=1 << 20, max_unauthenticated_frame_bytes=1 << 10)
+LIMITS = limits_with(max_frame_bytes=1 << 20, max_unauthenticated_frame_bytes=1 << 10)
 
 
 def identity(*, requires: bool | None = True) -> Identity:
