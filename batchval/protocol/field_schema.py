@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from batchval.protocol.error_schemas import MESSAGES
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message_class import holds
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = ["Shape", "read", "shape_of", "write"]
@@ -98,15 +99,15 @@ def _fields(tokens: Iterator[str], version: int) -> tuple[Shape, ...]:
             brace = next(tokens)
             assert brace == "{", token
             fields = _fields(tokens, version)
-        if _is_in(match["versions"], version):
+        if holds(match["versions"], version):
             found.append(_shape(match, version, fields))
     return tuple(found)
 
 
 def _shape(match: re.Match[str], version: int, fields: tuple[Shape, ...]) -> Shape:
     kind, is_array = match["type"], match["array"] is not None
-    nullable = match["nullable"] is not None and _is_in(match["nullable"][1:] or None, version)
-    tagged = match["tag"] is not None and _is_in(match["tagged"], version)
+    nullable = match["nullable"] is not None and holds(match["nullable"][1:], version)
+    tagged = match["tag"] is not None and holds(match["tagged"], version)
     method = "" if kind == "struct" else _METHODS.get(kind, kind)
     if nullable and not is_array and kind in _MAY_BE_NULL:
         method = f"nullable_{method}"
@@ -134,13 +135,6 @@ def _default(text: str | None, kind: str, is_array: bool, nullable: bool) -> Any
     if kind == "float64":
         return float(text or 0)
     return int(text or "0", 0)
-
-
-def _is_in(versions: str | None, version: int) -> bool:
-    if versions is None:
-        return True
-    first, _, last = versions.partition("-")
-    return int(first) <= version and (not last or version <= int(last))
 
 
 # ---- values --------------------------------------------------------------------------------------

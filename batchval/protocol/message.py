@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message_class import field, message_class
 from batchval.protocol.primitives import Reader, Writer
+from batchval.protocol.structs import StructLayout
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,8 +31,8 @@ __all__ = [
     "Request",
     "RequestHeader",
     "Response",
+    "Struct",
     "Tags",
-    "absent",
     "read_header",
 ]
 
@@ -71,7 +73,26 @@ class RequestHeader:
         w.tags(self.unknown_tagged_fields)
 
 
-class Message:
+@message_class
+class Struct:
+    """A struct of a message: fields that lie together in each version."""
+
+    layout: ClassVar[StructLayout]
+
+    unknown_tagged_fields: Tags = field("tags", default=(), kw_only=True)
+
+    @classmethod
+    def read(cls, r: Reader, version: int) -> Self:
+        """Return the fields of this version, in order."""
+        struct: Self = cls.layout.read(cls, r, version)
+        return struct
+
+    def write(self, w: Writer, version: int) -> None:
+        """Write the fields of this version, in order."""
+        self.layout.write(self, w, version)
+
+
+class Message(Struct):
     """A request or a response. ``flexible_from`` is the first version with compact lengths and
     tagged fields.
     """
@@ -82,15 +103,6 @@ class Message:
     min_version: ClassVar[int]
     max_version: ClassVar[int]
     flexible_from: ClassVar[int]
-
-    @classmethod
-    def read(cls, r: Reader, version: int) -> Self:
-        """Return the fields of this version, in order."""
-        raise NotImplementedError
-
-    def write(self, w: Writer, version: int) -> None:
-        """Write the fields of this version, in order."""
-        raise NotImplementedError
 
     @classmethod
     def check_version(cls, version: int) -> None:
@@ -117,7 +129,7 @@ class Response(Message):
             w.int32(correlation_id)
             if self.api_key != ApiKey.API_VERSIONS:
                 w.tags(())
-            self.write(w, api_version)
+            self.layout.write(self, w, api_version)
         except _UNWRITABLE as error:
             raise ProtocolError(f"{type(self).__name__} cannot be written: {error}") from None
         return w.finish()
@@ -143,18 +155,14 @@ class Response(Message):
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
+@message_class
 class Request(Message, Generic[ResponseT]):
     """A request at one version; it satisfies ``batchval.network.request.AnyRequest``."""
 
-    __slots__ = ()
-
     response_class: ClassVar[type[Any]]
 
-    if TYPE_CHECKING:
-
-        @property
-        def api_version(self) -> int:
-            """Return the version that is written and read: a field of each request."""
+    #: what is written and read
+    api_version: int = field("version", kw_only=True)
 
     @property
     def expects_response(self) -> bool:
@@ -170,7 +178,7 @@ class Request(Message, Generic[ResponseT]):
         w = Writer(version >= self.flexible_from, has_length=True)
         try:
             RequestHeader(self.api_key, version, correlation_id, client_id).write(w)
-            self.write(w, version)
+            self.layout.write(self, w, version)
         except _UNWRITABLE as error:
             raise ProtocolError(f"{type(self).__name__} cannot be written: {error}") from None
         return w.finish()
@@ -217,8 +225,3 @@ def read_header(r: Reader, flexible_from: int) -> RequestHeader:
     r.flexible = header.api_version >= flexible_from
     header.unknown_tagged_fields = r.unknown_tags()
     return header
-
-
-def absent(name: str, version: int) -> ProtocolError:
-    """Return the error for a value that a version has no field for."""
-    return ProtocolError(f"version {version} cannot carry {name}")

@@ -16,11 +16,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memcpy
 
 from batchval.protocol.cursor cimport (
-    TRAILING_BYTES, Cursor, MAX_STRING, NULL_HERE, bytes_length, close_tag, fail, not_null,
-    open_cursor,
-    open_tag, position, put_int16, put_int32, put_int64, put_uvarint, read_count, read_int8,
-    read_int16,
-    read_int32, read_int64, read_uvarint, string_length, take, uvarint_size,
+    TRAILING_BYTES, Cursor, MAX_STRING, NULL_HERE, bytes_length, fail, not_null,
+    open_cursor, position, put_int16, put_int32, put_int64, put_uvarint, read_count, read_int8,
+    read_int16, read_int32, read_int64, read_uvarint, string_length, take, uvarint_size,
 )
 
 from batchval.protocol.errors import ProtocolError
@@ -112,17 +110,17 @@ cdef class Reader:
             fail(&self.c, TRAILING_BYTES)
         self.check()
 
-    def boolean(self):
+    cpdef object boolean(self):
         cdef int value = read_int8(&self.c)
         self.check()
         return value != 0
 
-    def int8(self):
+    cpdef object int8(self):
         cdef int value = read_int8(&self.c)
         self.check()
         return value
 
-    def int16(self):
+    cpdef object int16(self):
         cdef int value = read_int16(&self.c)
         self.check()
         return value
@@ -132,7 +130,7 @@ cdef class Reader:
         self.check()
         return <uint16_t>value
 
-    def int32(self):
+    cpdef object int32(self):
         cdef int32_t value = read_int32(&self.c)
         self.check()
         return value
@@ -142,7 +140,7 @@ cdef class Reader:
         self.check()
         return <uint32_t>value
 
-    def int64(self):
+    cpdef object int64(self):
         cdef int64_t value = read_int64(&self.c)
         self.check()
         return value
@@ -165,13 +163,13 @@ cdef class Reader:
         self.check()
         return (value >> 1) ^ -(value & 1)
 
-    def uuid(self):
+    cpdef object uuid(self):
         """Read a uuid of 16 bytes; all zeros mean none in Kafka."""
         cdef const uint8_t *p = take(&self.c, 16)
         self.check()
         return PyBytes_FromStringAndSize(<const char *>p, 16)
 
-    def string(self):
+    cpdef object string(self):
         """Read a string. Malformed UTF-8 becomes U+FFFD, as in Kafka."""
         cdef int64_t size = string_length(&self.c)
         not_null(&self.c, size)
@@ -180,7 +178,7 @@ cdef class Reader:
         self.c.at += size
         return text
 
-    def nullable_string(self):
+    cpdef object nullable_string(self):
         cdef int64_t size = string_length(&self.c)
         self.check()
         if size < 0:
@@ -189,7 +187,7 @@ cdef class Reader:
         self.c.at += size
         return text
 
-    def data(self):
+    cpdef object data(self):
         """Read bytes into a copy."""
         cdef int64_t size = bytes_length(&self.c)
         not_null(&self.c, size)
@@ -201,7 +199,7 @@ cdef class Reader:
         self.check()
         return None if size < 0 else self.cut(size)
 
-    def records(self):
+    cpdef object records(self):
         """Record batches: a slice of the buffer, never a copy."""
         view = self.nullable_records()
         if view is None:
@@ -209,7 +207,7 @@ cdef class Reader:
             self.check()
         return view
 
-    def nullable_records(self):
+    cpdef object nullable_records(self):
         cdef int64_t size = bytes_length(&self.c)
         cdef Py_ssize_t at = position(&self.c)
         self.check()
@@ -220,20 +218,20 @@ cdef class Reader:
         self.c.at += size
         return self.whole[at:at + size]
 
-    def count(self):
+    cpdef int64_t count(self) except? -1:
         """Read the count of an array."""
         cdef int64_t count = read_count(&self.c)
         not_null(&self.c, count)
         self.check()
         return count
 
-    def nullable_count(self):
+    cpdef int64_t nullable_count(self) except? -1:
         """Read the count of an array, -1 for null."""
         cdef int64_t count = read_count(&self.c)
         self.check()
         return count
 
-    def int32_array(self):
+    cpdef object int32_array(self):
         cdef int64_t count = read_count(&self.c), _i
         cdef list found = []
         not_null(&self.c, count)
@@ -243,32 +241,11 @@ cdef class Reader:
             self.check()
         return found
 
-    def tag_count(self):
-        """Read how many tagged fields follow: 0 where the version has no place for them."""
-        cdef int64_t count = read_uvarint(&self.c) if self.c.flexible else 0
-        self.check()
-        return count
-
-    def open_tag(self):
-        """Enter the next tagged field and return (tag, end).
-
-        The reader ends where the field does, until ``close_tag(end)``."""
-        cdef int64_t tag, size_at
-        cdef const uint8_t *outer = open_tag(&self.c, &tag, &size_at)
-        self.check()
-        return tag, outer - self.c.start
-
-    def close_tag(self, Py_ssize_t end):
-        if end < self.c.end - self.c.start or end > self.view.len:
-            raise ProtocolError("a tagged field is closed with the end that opened it")
-        close_tag(&self.c, self.c.start + end)
-        self.check()
-
-    def rest(self):
+    cpdef object rest(self):
         """Return a copy of what is left (of a tagged field)."""
         return self.cut(self.c.end - self.c.at)
 
-    def unknown_tags(self):
+    cpdef object unknown_tags(self):
         """Read the tagged fields that follow, all unknown, as ((tag, bytes), …); () where the
         version has no place for them.
         """
@@ -346,25 +323,25 @@ cdef class Writer:
             self.used = 0
         return 0
 
-    def boolean(self, value):
+    cpdef object boolean(self, value):
         self.grow(1)[0] = 1 if value else 0
 
-    def int8(self, int8_t value):
+    cpdef object int8(self, int8_t value):
         self.grow(1)[0] = <uint8_t>value
 
-    def int16(self, int16_t value):
+    cpdef object int16(self, int16_t value):
         put_int16(self.grow(2), value)
 
     def uint16(self, uint16_t value):
         put_int16(self.grow(2), <int16_t>value)
 
-    def int32(self, int32_t value):
+    cpdef object int32(self, int32_t value):
         put_int32(self.grow(4), value)
 
     def uint32(self, uint32_t value):
         put_int32(self.grow(4), <int32_t>value)
 
-    def int64(self, int64_t value):
+    cpdef object int64(self, int64_t value):
         put_int64(self.grow(8), value)
 
     def float64(self, double value):
@@ -385,12 +362,12 @@ cdef class Writer:
             raise ProtocolError(f"a UUID has 16 bytes, not {len(value)}")
         self.put(value, 16)
 
-    def string(self, str value):
+    cpdef object string(self, str value):
         if value is None:
             raise ProtocolError("null where this version allows no null")
         self.nullable_string(value)
 
-    def nullable_string(self, str value):
+    cpdef object nullable_string(self, str value):
         cdef bytes coded
         if value is None:
             self.length(-1, 2)
@@ -401,7 +378,7 @@ cdef class Writer:
         self.length(len(coded), 2)
         self.put(coded, len(coded))
 
-    def data(self, value):
+    cpdef object data(self, value):
         if value is None:
             raise ProtocolError("null where this version allows no null")
         self.nullable_data(value)
@@ -418,12 +395,12 @@ cdef class Writer:
         finally:
             PyBuffer_Release(&view)
 
-    def records(self, value):
+    cpdef object records(self, value):
         if value is None:
             raise ProtocolError("null where this version allows no null")
         self.nullable_records(value)
 
-    def nullable_records(self, value):
+    cpdef object nullable_records(self, value):
         """Record batches: handed on, not copied."""
         if value is None:
             self.length(-1, 4)
@@ -456,18 +433,7 @@ cdef class Writer:
         for one in value:
             self.int32(one)
 
-    def structs(self, value, version):
-        """Write an array of structs."""
-        self.length(len(value), 4)
-        for one in value:
-            one.write(self, version)
-
-    def nullable_structs(self, value, version):
-        self.length(-1 if value is None else len(value), 4)
-        for one in value or ():
-            one.write(self, version)
-
-    def tags(self, fields):
+    cpdef object tags(self, fields):
         """Write tagged fields from (tag, bytes) pairs, in the order of their tags, as Kafka does.
         Where the version has no place for them there must be none.
         """

@@ -5,12 +5,10 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from batchval.protocol.message import Request, Response, Tags
-from batchval.protocol.message_class import message_class
-from batchval.protocol.primitives import Reader, Writer
+from batchval.protocol.message import Request, Response
+from batchval.protocol.message_class import field, message_class
 
 __all__ = ["SaslHandshakeRequest", "SaslHandshakeResponse"]
 
@@ -21,24 +19,8 @@ class SaslHandshakeResponse(Response):
 
     api_key: ClassVar[int] = 17
 
-    error_code: int = 0
-    mechanisms: list[str] = field(default_factory=list)
-    unknown_tagged_fields: Tags = ()
-
-    @classmethod
-    def read(cls, r: Reader, version: int) -> Self:
-        self = cls()
-        self.error_code = r.int16()
-        self.mechanisms = [r.string() for _ in range(r.count())]
-        self.unknown_tagged_fields = r.unknown_tags()
-        return self
-
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
-        w.count(len(self.mechanisms))
-        for one in self.mechanisms:
-            w.string(one)
-        w.tags(self.unknown_tagged_fields)
+    error_code: int = field("int16", default=0)
+    mechanisms: list[str] = field("[]string", factory=list)
 
 
 @message_class
@@ -48,17 +30,4 @@ class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
     api_key: ClassVar[int] = 17
     response_class: ClassVar[type[SaslHandshakeResponse]] = SaslHandshakeResponse
 
-    mechanism: str = ""
-    unknown_tagged_fields: Tags = ()
-    api_version: int = field(kw_only=True)
-
-    @classmethod
-    def read(cls, r: Reader, version: int) -> Self:
-        self = cls(api_version=version)
-        self.mechanism = r.string()
-        self.unknown_tagged_fields = r.unknown_tags()
-        return self
-
-    def write(self, w: Writer, version: int) -> None:
-        w.string(self.mechanism)
-        w.tags(self.unknown_tagged_fields)
+    mechanism: str = field("string", default="")

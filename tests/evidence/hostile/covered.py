@@ -166,7 +166,9 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.frames",
         *_core("batches.fetched"),
     ),
-    "answers_to_producers": ("batchval.protocol.frames", "batchval.protocol.primitives"),
+    "answers_to_producers": tuple(
+        f"batchval.protocol.{name}" for name in ("frames", "primitives", "structs")
+    ),
     "answers_to_consumers": ("batchval.fetch.partition_chunks", "batchval.protocol.primitives"),
     "answers_to_gates": ("batchval.protocol.frames", "batchval.protocol.walkers.topic_ids"),
     "answers_of_others": (),

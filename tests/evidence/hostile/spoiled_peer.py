@@ -126,7 +126,7 @@ class Spoiler:
     def _change(self, response: Any) -> str:
         rng = self.rng
         one = rng.choice(list(structs(response)))
-        name = rng.choice([n for n in one.__slots__ if n not in ("unknown_tagged_fields",)])
+        name = rng.choice([n for n in one.__match_args__ if n not in ("unknown_tagged_fields",)])
         value = getattr(one, name)
         if isinstance(value, bool):
             value = not value

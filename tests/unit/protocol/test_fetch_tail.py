@@ -50,7 +50,7 @@ def split(data: bytes, key: int, version: int) -> tuple[bytes, bytes]:
 def tail_in(message: Any, version: int) -> int:
     """Where the tail must begin: what is after the topics, by the size of the same without it."""
     tail = ("node_endpoints", "unknown_tagged_fields")
-    fields = {name: getattr(message, name) for name in message.__slots__ if name not in tail}
+    fields = {name: getattr(message, name) for name in message.__match_args__ if name not in tail}
     bare = KINDS[message.api_key](**fields)
     return len(frame(bare, version)) - (1 if message.api_key == 1 else 2)
 

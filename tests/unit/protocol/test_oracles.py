@@ -84,7 +84,7 @@ def compare(ours: Any, theirs: Any, where: str) -> list[str]:
     carry.
     """
     wrong = []
-    for field in ours.__slots__:
+    for field in ours.__match_args__:
         if field in ("unknown_tagged_fields", "api_version"):
             continue
         for name in (field, field.removesuffix("_ms")):
@@ -114,7 +114,7 @@ def compare(ours: Any, theirs: Any, where: str) -> list[str]:
 
 
 def compared(ours: Any, theirs: Any) -> int:
-    return sum(hasattr(theirs, field) for field in ours.__slots__)
+    return sum(hasattr(theirs, field) for field in ours.__match_args__)
 
 
 @pytest.mark.parametrize(("kind", "version"), PYTHON_PAIRS, ids=ids(PYTHON_PAIRS))
@@ -134,7 +134,7 @@ def test_kafka_python_reads_and_writes_the_same(kind: type[Message], version: in
 def tame(message: Any) -> Any:
     """Values that kio has names for: known errors, times that a calendar knows."""
     for one in structs(message):
-        for field in one.__slots__:
+        for field in one.__match_args__:
             value = getattr(one, field)
             if field.endswith("error_code"):
                 setattr(one, field, abs(value) % 100)

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from batchval import BatchvalError
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Struct
+from batchval.protocol.message_class import field, message_class
 from batchval.protocol.primitives import WORDS, Reader, Writer
-from tests.unit.protocol.values import refusal
+from tests.unit.protocol.values import body, refusal
 
 ENDS: list[tuple[str, list[Any]]] = [
     ("boolean", [True, False]),
@@ -75,7 +77,6 @@ LENGTHS: list[tuple[str, bool, bytes, str]] = [
     ("uvarint", True, b"\x80\x80\x80\x80", "end before"),
     ("unknown_tags", True, b"\x01\x05\x04abc", "end before"),
     ("unknown_tags", True, b"\xff\xff\xff\xff\x0f", "end before"),
-    ("open_tag", True, b"\x05\x04abc", "end before"),
 ]
 
 
@@ -96,20 +97,44 @@ def test_the_first_failure_stays() -> None:
         r.int8()
 
 
+@message_class
+class Tagged(Struct):
+    """A struct whose tagged field came with version 1."""
+
+    number: int = field("int16@1-#0", default=0)
+
+
+@message_class
+class Outer(Struct):
+    """A struct with others."""
+
+    flexible_from: ClassVar[int] = 0
+
+    inner: list[Tagged] = field("[]Tagged", factory=list)
+
+
 def test_a_known_tag_must_fill_its_size() -> None:
-    r = Reader(b"\x00\x03\x01\x02\x03\x09", True)
-    tag, end = r.open_tag()
-    assert (tag, r.remaining) == (0, 3)
-    r.int16()
-    with pytest.raises(ProtocolError, match="fill its size"):
-        r.close_tag(end)
-    r = Reader(b"\x00\x03\x01\x02\x03\x09", True)
-    tag, end = r.open_tag()
-    assert r.rest() == b"\x01\x02\x03"
-    r.close_tag(end)
+    r = Reader(b"\x01\x00\x02\x01\x02\x09", True)
+    assert Tagged.read(r, 1) == Tagged(258)
     assert r.int8() == 9
-    with pytest.raises(ProtocolError, match="the end that opened it"):
-        r.close_tag(1 << 40)
+    unknown = Tagged(unknown_tagged_fields=((0, b"\x01\x02"),))
+    assert Tagged.read(Reader(b"\x01\x00\x02\x01\x02", True), 0) == unknown
+    for data, says in (
+        (b"\x00\x03\x01\x02\x03\x09", "fill its size"),
+        (b"\x00\x04abc", "end before"),
+    ):
+        with pytest.raises(ProtocolError, match=says):
+            Tagged.read(Reader(b"\x01" + data, True), 1)
+
+
+def test_a_subclass_is_read_as_itself_and_may_write_otherwise() -> None:
+    class Later(Tagged):
+        def write(self, w: Writer, version: int) -> None:
+            super().write(w, version + 1)
+
+    later = Later.read(Reader(b"\x01\x00\x02\x01\x02", True), 1)
+    assert (type(later), later.number) == (Later, 258)
+    assert body(Outer([later, Tagged(3)]), 0) == b"\x03\x01\x00\x02\x01\x02\x00\x00"
 
 
 def test_malformed_text_is_replaced_as_kafka_does() -> None:
@@ -144,8 +169,6 @@ def test_random_calls_on_random_bytes() -> None:
     rng = random.Random(5)
     names = [name for name, _ in ENDS] + [
         "unknown_tags",
-        "tag_count",
-        "open_tag",
         "rest",
         "records",
         "finish",

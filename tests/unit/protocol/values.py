@@ -1,17 +1,18 @@
-"""Random messages of exactly one version: ``read`` gets a reader that invents what it is asked
-for.
-"""
+"""Random messages of exactly one version, by the layouts of their fields."""
 
 from __future__ import annotations
 
 import random
+import re
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Message, Request, Response
+from batchval.protocol.message_class import LAYOUT, holds
 from batchval.protocol.primitives import Writer
 from tests.unit.protocol.address_messages import describe_cluster, share_acknowledge, share_fetch
 
@@ -31,7 +32,9 @@ _LETTERS = "abcdefghijklmnop-._:/ éß☃𝄞\x00"
 
 
 class Inventor:
-    """Looks like a Reader, and answers with random values; each range's ends are likely."""
+    """Has the names of a Reader's methods, and returns random values; each range's ends are
+    likely.
+    """
 
     def __init__(
         self, seed: int, unknown_tags: bool = True, most: int = 4, flexible: bool = True
@@ -40,8 +43,6 @@ class Inventor:
         self.flexible = flexible
         self.with_unknown = unknown_tags
         self.most = most
-        self.depth = 0
-        self._tags_left: list[list[int]] = []
 
     def _integer(self, low: int, high: int) -> int:
         return self.random.choice([low, high, 0, 1, self.random.randint(low, high)])
@@ -99,21 +100,6 @@ class Inventor:
     def int32_array(self) -> list[int]:
         return [self.int32() for _ in range(self.count())]
 
-    def tag_count(self) -> int:
-        tags = self.random.sample(range(5), self.random.randint(0, 3) * self.flexible)
-        self._tags_left.append(tags)
-        return len(tags)
-
-    def open_tag(self) -> tuple[int, int]:
-        return self._tags_left[-1].pop(), 0
-
-    def close_tag(self, end: int) -> None:
-        if not self._tags_left[-1]:
-            self._tags_left.pop()
-
-    def rest(self) -> bytes:
-        return self.data()
-
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
         if not self.flexible or not self.with_unknown or self.random.random() < 0.5:
             return ()
@@ -131,7 +117,7 @@ def is_struct(value: Any) -> bool:
 def structs(message: Any) -> Iterator[Any]:
     """The message and every struct in it."""
     yield message
-    for name in message.__slots__:
+    for name in message.__match_args__:
         value = getattr(message, name)
         for one in value if isinstance(value, list) else [value]:
             if is_struct(one):
@@ -143,10 +129,48 @@ def invented(kind: type[Message], version: int, seed: int, unknown_tags: bool = 
     written.
     """
     inventor = Inventor(seed, unknown_tags, flexible=version >= kind.flexible_from)
-    message = kind.read(inventor, version)  # type: ignore[arg-type]
+    message = _invent(kind, version, inventor)
     for one in structs(message):
         one.unknown_tagged_fields = tuple(sorted(one.unknown_tagged_fields)) if unknown_tags else ()
     return message
+
+
+_METHODS = {"bool": "boolean", "bytes": "data"}
+
+
+def _invent(kind: Any, version: int, inventor: Inventor) -> Any:
+    """A struct with a random value for each field that this version has."""
+    has_version = "api_version" in kind.__match_args__
+    message = kind(api_version=version) if has_version else kind()
+    flexible, known = inventor.flexible, set()
+    for name, field in kind.layout.fields.items():
+        layout = LAYOUT.fullmatch(field.metadata["layout"])
+        assert layout
+        if layout["type"] in ("version", "tags") or not holds(layout["versions"], version):
+            continue
+        if layout["tag"]:
+            known.add(int(layout["tag"]))
+            if inventor.random.random() < 0.5:
+                continue
+        setattr(message, name, _value(kind, layout, version, inventor))
+    unknown = inventor.unknown_tags()
+    message.unknown_tagged_fields = tuple(one for one in unknown if one[0] not in known)
+    assert flexible or not (known or unknown)
+    return message
+
+
+def _value(kind: Any, layout: re.Match[str], version: int, inventor: Inventor) -> Any:
+    nullable = layout["nullable"] is not None and holds(layout["nullable"], version)
+    inner = getattr(sys.modules[kind.__module__], layout["type"], None)
+    method = _METHODS.get(layout["type"], layout["type"])
+
+    def one() -> Any:
+        return _invent(inner, version, inventor) if inner else getattr(inventor, method)()
+
+    if layout["array"]:
+        count = inventor.nullable_count() if nullable else inventor.count()
+        return None if count < 0 else [one() for _ in range(count)]
+    return getattr(inventor, f"nullable_{method}")() if nullable else one()
 
 
 def refusal(call: Callable[[], Any]) -> ProtocolError | None:
