@@ -8,7 +8,7 @@ lists skips with reasons. Where pytest-xdist runs the tests in several processes
 takes whole files, the longest first.
 
 ``make test`` passes ``--brief``: the tests of tests/unit that start no JVM and take no ten seconds,
-and one test of each file of tests/system; what it left out is printed. ``make test-ci`` and ``make
+and one of each folder of tests/system; what it left out is printed. ``make test-ci`` and ``make
 test-full`` run tests that have the marker ``alone`` in a second stage, in one process: they measure
 time or memory.
 """
@@ -22,6 +22,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,9 +125,12 @@ def pytest_collection(session: pytest.Session) -> None:
     config = session.config
     if not hasattr(config, "workerinput") or config.args_source is not config.ArgsSource.TESTPATHS:
         return
+    kinds = "unit" if config.option.brief else "*"
     worker = int(config.workerinput["workerid"].removeprefix("gw"))
     tests = config.rootpath / "tests"
-    files = sorted(tests.glob("*/*/test_*.py"), key=lambda file: (-file.stat().st_size, file))
+    files = sorted(
+        tests.glob(f"{kinds}/*/test_*.py"), key=lambda file: (-file.stat().st_size, file)
+    )
     for file in files[worker :: config.workerinput["workercount"]]:
         # what fails here fails again when the module is collected, and is reported there
         with contextlib.suppress(Exception, pytest.skip.Exception):
@@ -137,7 +141,24 @@ def pytest_collection(session: pytest.Session) -> None:
 
 #: Markers of tests that ``--brief`` leaves out, wherever they are.
 NOT_BRIEF = ("slow", "long", "alone")
-#: Why tests were left out, and how many.
+#: The file of each folder of tests/system of which ``--brief`` runs the first quick test.
+ONE_OF_EACH = {
+    "at_rest": "test_damaged_fixtures.py",
+    "auth": "test_perf_tools.py",
+    "broker_agent": "test_log_validator.py",
+    "chain": "test_chain.py",
+    "demo": "test_gate_demo.py",
+    "deploy": "test_systemd.py",
+    "fetch": "test_consumer.py",
+    "interop": "test_kafka_broker.py",
+    "kit": "test_cases.py",
+    "network": "test_brokers.py",
+    "perf": "test_consume_broker.py",
+    "producer": "test_broker.py",
+    "proxy": "test_real_cluster.py",
+    "spark": "test_damage.py",
+}
+#: What was left out, and how many of it.
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -145,38 +166,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--brief",
         action="store_true",
-        help="Run the quick tests of tests/unit, and the first quick one of each file of"
-        " tests/system; print how many were left out.",
+        help="Run the quick tests of tests/unit, and one of each folder of tests/system; print what"
+        " was left out.",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a file out that ``--brief`` needs not import."""
+    if not config.option.brief or not collection_path.name.startswith("test_"):
+        return None
+    kind, folder = collection_path.parts[-3:-1]
+    if kind == "unit" or ONE_OF_EACH.get(folder) == collection_path.name:
+        return None
+    config.stash[LEFT_OUT][f"files in tests/{kind}"] += 1
+    return True
 
 
 def why_left_out(item: pytest.Item, seen: set[str]) -> str | None:
     """Return why ``--brief`` leaves a test out, or None; ``seen``: files that have one already."""
     marks = {mark.name for mark in item.iter_markers()}
     file = item.nodeid.partition("::")[0]
-    kind = "/".join(file.split("/")[:2])
     for mark in NOT_BRIEF:
         if mark in marks:
-            return f"marked {mark}"
-    if kind == "tests/unit":
-        return "jvm in tests/unit" if "jvm" in marks else None
-    if kind != "tests/system":
-        return f"in {kind}"
+            return f"tests marked {mark}"
+    if not file.startswith("tests/system/"):
+        return "tests marked jvm in tests/unit" if "jvm" in marks else None
     if file in seen:
-        return "more of a file in tests/system"
+        return "tests of the other files in tests/system"
     seen.add(file)
     return None
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep those of ``--brief``; note why others were left out."""
+    """Keep the tests of ``--brief``; note which kinds were left out."""
     seen: set[str] = set()
     reasons = [why_left_out(item, seen) for item in items]
-    found = config.stash[LEFT_OUT] = Counter(why for why in reasons if why is not None)
+    config.stash[LEFT_OUT].update(why for why in reasons if why is not None)
     config.hook.pytest_deselected(items=[i for i, why in zip(items, reasons, strict=True) if why])
     items[:] = [i for i, why in zip(items, reasons, strict=True) if why is None]
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = dict(found)
+        config.workeroutput["left_out"] = dict(config.stash[LEFT_OUT])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -187,8 +220,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    found = config.stash.get(LEFT_OUT, None)
-    if found:
+    if found := config.stash[LEFT_OUT]:
         terminalreporter.section("left out")
         for why, count in found.most_common():
             terminalreporter.line(f"{count:6d} {why}")
