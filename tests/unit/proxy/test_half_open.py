@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from batchval.protocol.frames import allocated
 from tests.support.namespaces import neighbour
 from tests.support.proxy import (
     RunningProxy,
@@ -79,6 +80,7 @@ def gone(sock: socket.socket, timeout: float) -> float:
 
 def test_a_broker_that_is_gone_without_a_word():
     # With a request under way to it, and with nothing under way; other brokers' connections go on.
+    before = allocated()  # blocks are counted for the process: a fixture may hold one
     with neighbour() as there:
         if there is None:
             pytest.skip(NO_NAMESPACES)
@@ -101,7 +103,7 @@ def test_a_broker_that_is_gone_without_a_word():
             gone(waiting, 20)
             eventually(lambda: proxy.counters.connections_open == 0)
             # the loop gives up what it had to write in a later turn
-            eventually(lambda: proxy.proxy.budget.measure() == 0)
+            eventually(lambda: proxy.proxy.budget.measure() <= before)
             assert len(broker.frames) == 2
             well.sendall(other_frame(2))
             assert read_frame(well) == struct.pack(">i", 2)
