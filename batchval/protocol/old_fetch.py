@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AnswerWriter",
     "FetchedAnswer",
-    "FetchedPartition",
     "OldFetch",
+    "OldFetchedPartition",
     "WantedPartition",
     "read_answer",
 ]
@@ -149,7 +149,7 @@ def _turned(count: int, turn: int) -> Iterator[int]:
         yield (i + turn) % count
 
 
-class FetchedPartition(NamedTuple):
+class OldFetchedPartition(NamedTuple):
     """A partition of an answer. ``records`` is a slice of the answer."""
 
     topic: str
@@ -166,12 +166,12 @@ class FetchedAnswer(NamedTuple):
     throttle_time_ms: int
     error_code: int
     topics: list[tuple[str, int]]
-    partitions: list[FetchedPartition]
+    partitions: list[OldFetchedPartition]
 
 
 def read_answer(body: Buffer) -> FetchedAnswer:
     """Read the body of an answer of version 10. Bytes after its end are ignored. ProtocolError."""
-    return FetchedAnswer(*read_partitions(Reader(body), FetchedPartition))
+    return FetchedAnswer(*read_partitions(Reader(body), OldFetchedPartition))
 
 
 class AnswerWriter:
@@ -186,7 +186,7 @@ class AnswerWriter:
         self._topics = iter(answer.topics)
         self._left = 0  # partitions of the topic
 
-    def put(self, fetched: FetchedPartition, error_code: int, output: list[Buffer]) -> None:
+    def put(self, fetched: OldFetchedPartition, error_code: int, output: list[Buffer]) -> None:
         """Write the next partition with its message sets, in pieces."""
         w = self._w
         while not self._left:

@@ -22,8 +22,8 @@ from batchval.protocol.frame_memory import Charge, CountedBytes
 from batchval.protocol.message import Chunks
 from batchval.protocol.old_fetch import (
     AnswerWriter,
-    FetchedPartition,
     OldFetch,
+    OldFetchedPartition,
     WantedPartition,
     read_answer,
 )
@@ -257,7 +257,7 @@ class _Records:
 
     def __init__(
         self,
-        fetched: FetchedPartition,
+        fetched: OldFetchedPartition,
         wanted: WantedPartition,
         offset: int,
         request: OldFetch,

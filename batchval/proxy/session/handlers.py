@@ -50,8 +50,8 @@ from batchval.proxy.session.connection_log import upgrade_advice
 from batchval.proxy.session.requests import (
     Answer,
     Item,
+    MetadataQuestion,
     Pause,
-    Question,
     RequestJob,
     Requests,
     Respond,
@@ -402,7 +402,7 @@ def _question(requests: Requests, request: ProduceRequestView) -> MetadataReques
 
 def _question_answered(item: Item, requests: Requests, answer: Answer, frame: memoryview) -> None:
     """Let the request be validated for which the broker was asked, once its answer is read."""
-    requests.effects.append(Question(frame[4:], answer.version, item))
+    requests.effects.append(MetadataQuestion(frame[4:], answer.version, item))
 
 
 def validate_asked(requests: Requests, item: Item) -> bool:

@@ -58,14 +58,14 @@ __all__ = [
     "Answer",
     "AnswerFault",
     "AnswerStream",
-    "Effect",
     "Item",
     "Lowering",
+    "MetadataQuestion",
     "Pause",
-    "Question",
     "RequestJob",
     "Requests",
     "Respond",
+    "SessionEffect",
     "Surroundings",
     "check_size",
     "facts_of",
@@ -376,7 +376,7 @@ class Pause(enum.Enum):
     HELD = "held"  # more is held for it
 
 
-class Question(NamedTuple):
+class MetadataQuestion(NamedTuple):
     """An effect: the topics of the broker's answer are learnt, then the request is validated."""
 
     body: memoryview
@@ -385,7 +385,9 @@ class Question(NamedTuple):
 
 
 #: What the session carries out after a call of its requests. A job is put among those that wait.
-Effect: TypeAlias = End | Authenticated | Pause | Question | Denied | Job | Lowering | RequestJob
+SessionEffect: TypeAlias = (
+    End | Authenticated | Pause | MetadataQuestion | Denied | Job | Lowering | RequestJob
+)
 
 #: An answer that cannot be read, or not be written again.
 _MALFORMED: Final = "an answer of {} could not be passed on"
@@ -452,7 +454,7 @@ class Requests:
         self.raised = proxy.raised
         self.guarded: frozenset[int] = frozenset()
         self.old_fetches = OldFetches(self.limits.max_partitions_per_request)
-        self.effects: list[Effect] = []
+        self.effects: list[SessionEffect] = []
         # an int: the answer is passed on; the fast path appends and takes, too
         self.answers = answers
         self.fast_path = fast_path

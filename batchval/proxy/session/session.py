@@ -62,8 +62,8 @@ from batchval.proxy.session.requests import (
     AnswerFault,
     Item,
     Lowering,
+    MetadataQuestion,
     Pause,
-    Question,
     RequestJob,
     Requests,
 )
@@ -428,7 +428,7 @@ class Session:
             elif isinstance(effect, Denied):
                 client_id = self.seen_client.client_id
                 self.proxy.options.on_denied(effect._replace(client_id=client_id))
-            elif isinstance(effect, Question):
+            elif isinstance(effect, MetadataQuestion):
                 then = partial(self._validate_asked, effect.item)
                 self.proxy.learn_topics_then(effect.body, effect.version, then)
             else:

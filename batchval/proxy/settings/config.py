@@ -288,7 +288,7 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 Positive = Annotated[int, Field(gt=0)]
 
-Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
+PortField = Annotated[int, Field(ge=1, le=MAX_PORT)]
 
 
 class Effect(enum.Enum):
@@ -366,8 +366,8 @@ class Listener(_Model):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
     address: AddressField
     advertised_host: Annotated[AdvertisedHostField | None, Effect.AT_ONCE] = None
-    advertised_port: Annotated[Port | None, Effect.AT_ONCE] = None
-    advertised_first_port: Annotated[Port | None, Effect.AT_ONCE] = None
+    advertised_port: Annotated[PortField | None, Effect.AT_ONCE] = None
+    advertised_first_port: Annotated[PortField | None, Effect.AT_ONCE] = None
     sni: Sni | None = None
     first_broker_port: Annotated[int, Field(ge=0, le=MAX_PORT)] | None = None
     broker_ports: Annotated[int, Field(ge=1, le=MAX_PORT)] = 100
