@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from batchval.proxy.life.http_pages import LOOKED_A_TURN, Ages
+from batchval.proxy.life.gate import LOOKED_A_TURN, Ages
 from tests.support.clock import run_at_once
 
 
