@@ -83,7 +83,7 @@ endef
 # only these files: pytest would need longer to collect all
 ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
 
-test: build  ## runs tests/unit and a test of each file of tests/system: five minutes; prints what it leaves out
+test: build  ## runs tests/unit and one of each folder of tests/system: five minutes; prints what it leaves out
 	$(PY) -m pytest -n $(JOBS) --maxprocesses 4 --brief
 
 test-ci: build  ## runs all that are not slow, in at most 20 minutes, as .ci/run does
