@@ -128,9 +128,9 @@ class GateProcess:
 
 def set_congestion(name: str) -> None:
     """Set the TCP congestion control of every connection that the gate makes from now on."""
-    from batchval.proxy.session import connections, session
+    from batchval.proxy.session import connections
 
-    keep_alive = session.keep_alive
+    keep_alive = connections.keep_alive  # type: ignore[attr-defined]
 
     def with_congestion(transport: Any, *arguments: Any, **options: Any) -> None:
         keep_alive(transport, *arguments, **options)
@@ -138,7 +138,6 @@ def set_congestion(name: str) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
     connections.keep_alive = with_congestion  # type: ignore[attr-defined]
-    session.keep_alive = with_congestion  # type: ignore[attr-defined]
 
 
 async def serve(settings: dict[str, Any]) -> None:
