@@ -6,18 +6,41 @@ import time
 import uuid
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.processes import until
 
 PATIENCE = 90  # seconds
+#: Answers for a topic that a broker does not serve yet.
+_NOT_YET = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> str:
-    """Create a topic and return its name when it is ready."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    """Create a topic and return its name when the leaders of its partitions serve it.
+
+    The controller answers before all brokers know the topic: they answer Produce with
+    UNKNOWN_TOPIC_OR_PARTITION for a moment.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
+    places = {TopicPartition(name, one): OffsetSpec.latest() for one in range(partitions)}
+
+    def is_served() -> bool:
+        try:
+            for answer in admin.list_offsets(places).values():
+                answer.result(PATIENCE)
+        except KafkaException as error:
+            return error.args[0].code() not in _NOT_YET
+        return True
+
+    until(f"topic {name}", is_served, PATIENCE)
     return name
 
 
