@@ -520,7 +520,7 @@ class Requests:
         if self.outbox:
             self.put(Item(frame, answer))
         else:
-            _pack_int(frame, 8, self.next_id(answer))
+            _pack_int(frame, _CORRELATION_ID, self.next_id(answer))
             to_broker.append(frame)
 
     def put(self, item: Item) -> None:
@@ -589,7 +589,7 @@ class Requests:
                     self.drop()
             elif item.answer is not None and item.answer.ready is None:  # else it was answered here
                 if item.answer.has_id:
-                    _pack_int(item.frame, 8, self.next_id(item.answer))
+                    _pack_int(item.frame, _CORRELATION_ID, self.next_id(item.answer))
                 to_broker.append(item.frame)
             if time.perf_counter() > until:
                 return bool(outbox)

@@ -350,9 +350,7 @@ class Session:
             handlers.take(requests, frames[i], decision, inline, is_clients, out)
             i += 1
             if requests.made != made:
-                ready: list[bytes | memoryview] = []
-                if requests.collect_ready(ready):
-                    self.client.write(ready)
+                self._write_ready()
                 if requests.made:
                     self.count_held()
                     self._bound_waiting()
@@ -500,14 +498,18 @@ class Session:
             self.drop_jobs()
         if out:
             self.send(out)
-        ready: list[bytes | memoryview] = []
-        if self.requests.collect_ready(ready):
-            self.client.write(ready)
+        self._write_ready()
         if self.requests.made:
             self._bound_waiting()
         self.read_if_bounded()
         self.count_held()
         self.close_if_done()
+
+    def _write_ready(self) -> None:
+        """Write what was answered here and has nothing before it."""
+        ready: list[bytes | memoryview] = []
+        if self.requests.collect_ready(ready):
+            self.client.write(ready)
 
     def _send_rest(self) -> None:
         self._is_put_off = False
