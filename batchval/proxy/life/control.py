@@ -105,7 +105,7 @@ TRANSITIONS: Final[dict[tuple[HandoverState, HandoverEvent], HandoverState]] = {
 class Offer(NamedTuple):
     """The sockets and facts that a new gate gets.
 
-    ``state``    the brokers as in brokers.json: ``HandoverState.encode``
+    ``state``    the brokers as in brokers.json: ``StoredCluster.encode``
     ``unready``  why this gate cannot serve clients; None if it can
     """
 
