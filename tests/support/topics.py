@@ -12,36 +12,49 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.support.processes import until
 
 PATIENCE = 90  # seconds
-#: Answers for a topic that a broker does not serve yet.
-_NOT_YET = {
+#: What a new client gets while a partition has no leader, or its broker does not know it yet.
+_NO_LEADER_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
-}
+)
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> str:
-    """Create a topic and return its name when the leaders of its partitions serve it.
+    """Create a topic and return its name once the leader of each partition serves it.
 
-    The controller answers before all brokers know the topic: they answer Produce with
-    UNKNOWN_TOPIC_OR_PARTITION for a moment.
+    The controller answers before the leaders know the topic: they answer Produce with
+    UNKNOWN_TOPIC_OR_PARTITION for a moment. Until then a broker may also refuse the first batch of
+    an idempotent producer and take the second, after which it refuses the first one for ever as out
+    of order (KAFKA-14359).
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
-    places = {TopicPartition(name, one): OffsetSpec.latest() for one in range(partitions)}
-
-    def is_served() -> bool:
-        try:
-            for answer in admin.list_offsets(places).values():
-                answer.result(PATIENCE)
-        except KafkaException as error:
-            return error.args[0].code() not in _NOT_YET
-        return True
-
-    until(f"topic {name}", is_served, PATIENCE)
+    until_s = time.monotonic() + PATIENCE
+    for partition in range(partitions):
+        log_end(bootstrap, TopicPartition(name, partition), until_s)
     return name
+
+
+def log_end(bootstrap: str, partition: TopicPartition, until_s: float) -> int:
+    """Return the offset after the last record; wait for the partition's leader.
+
+    Each attempt is a new client's: librdkafka keeps "no leader" of its first metadata answer for as
+    long as a topic is not consumed (rd_kafka_topic_partition_list_get_leaders: a permanent error).
+    """
+    while True:
+        client = Consumer({"bootstrap.servers": bootstrap, "group.id": "log-end", "log_level": 0})
+        try:
+            ends: tuple[int, int] = client.get_watermark_offsets(partition, 20)
+            return ends[1]
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > until_s:
+                raise
+            time.sleep(0.2)
+        finally:
+            client.close()
 
 
 def await_groups(bootstrap: str, topic: str) -> None:

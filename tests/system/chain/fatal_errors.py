@@ -41,8 +41,9 @@ from bench.runs import head, now
 from tests.support.gate_command import GateCommand
 from tests.support.ports import free_port
 from tests.support.record_checker import check
+from tests.support.topics import make_topic
 from tests.system.chain.relay import RelayProcess
-from tests.system.chain.senders import Sender, create, read
+from tests.system.chain.senders import Sender, read
 from tests.system.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 
 PARTITIONS = 2
@@ -191,7 +192,7 @@ def run_cell(cell: str, seed: int, producers: int, seconds: float, events: int) 
         KafkaBroker(config=config, heap="512m") as broker,
         _way(way, broker) as (bootstrap, hand_over, gate),
     ):
-        create(bootstrap, TOPIC, PARTITIONS)
+        make_topic(bootstrap, TOPIC, PARTITIONS)
         senders = [CountedSender(number, bootstrap) for number in range(producers)]
         hand_overs = _Events(
             hand_over, events if what in ("hand-overs", "both") else 0, seconds, rng

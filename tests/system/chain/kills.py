@@ -49,13 +49,13 @@ from tests.support.record_checker import (
     unpacked,
 )
 from tests.support.resent_batches import Resent, last_offsets, without_copies
+from tests.support.topics import make_topic
 from tests.system.chain.senders import (
     IDEMPOTENT,
     TRANSACTIONAL,
     JavaSender,
     Sender,
     TransactionalSender,
-    create,
     read,
 )
 from tests.system.interop.kafka_broker import KafkaBroker, two_brokers
@@ -150,7 +150,7 @@ class _Producers:
     def __init__(self, plan: Plan, bootstrap: str, expected_s: float) -> None:
         name = f"{plan.topic}-transactions"
         for topic in (plan.topic, name):
-            create(bootstrap, topic, PARTITIONS)
+            make_topic(bootstrap, topic, PARTITIONS)
         self.over = threading.Event()
         self.progress = 0.0  # the share of kills up to the next one
         self.share = -(-plan.records // plan.producers)

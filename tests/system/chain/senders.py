@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.record_checker import Acked, Stored, Transaction, payload, unpacked
+from tests.support.topics import log_end
 from tests.system.interop.kafka_broker import java_command
 
 IDEMPOTENT = {
@@ -281,46 +281,6 @@ class JavaSender:
         self.directory.cleanup()
 
 
-#: what a new client gets while a partition has no leader, or its broker does not know it yet
-_NO_LEADER_YET = (
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-)
-
-
-def create(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create a topic; return once the leader of each partition serves it.
-
-    Until then a broker may refuse the first batch of an idempotent producer and take the second,
-    after which it refuses the first one for ever as out of order (KAFKA-14359).
-    """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
-    until = time.monotonic() + 60
-    for partition in range(partitions):
-        _log_end(bootstrap, TopicPartition(topic, partition), until)
-
-
-def _log_end(bootstrap: str, partition: TopicPartition, until: float) -> int:
-    """Return the offset after the last record; wait for the partition's leader.
-
-    Each attempt is a new client's: librdkafka keeps "no leader" of its first metadata answer for as
-    long as a topic is not consumed (rd_kafka_topic_partition_list_get_leaders: a permanent error).
-    """
-    while True:
-        client = Consumer({"bootstrap.servers": bootstrap, "group.id": "log-end", "log_level": 0})
-        try:
-            ends: tuple[int, int] = client.get_watermark_offsets(partition, 20)
-            return ends[1]
-        except KafkaException as error:
-            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > until:
-                raise
-            time.sleep(0.2)
-        finally:
-            client.close()
-
-
 def read_all(
     bootstrap: str, topic: str, partitions: int, *, committed: bool = False
 ) -> list[Stored]:
@@ -345,7 +305,7 @@ def read(
     )
     try:
         until = time.monotonic() + 120
-        ends = {p: _log_end(bootstrap, TopicPartition(topic, p), until) for p in range(partitions)}
+        ends = {p: log_end(bootstrap, TopicPartition(topic, p), until) for p in range(partitions)}
         consumer.assign([TopicPartition(topic, p, 0) for p in ends])
         left = {p for p, end in ends.items() if end}
         while left:

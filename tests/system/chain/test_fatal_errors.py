@@ -18,6 +18,7 @@ from tests.support.fixtures import running_kafka
 from tests.support.gate_command import GateCommand
 from tests.support.ports import free_port
 from tests.support.processes import HANGS_S, until
+from tests.support.topics import log_end, make_topic
 from tests.system.chain.fatal_errors import (
     PRODUCER,
     TOPIC,
@@ -28,7 +29,6 @@ from tests.system.chain.fatal_errors import (
     table,
 )
 from tests.system.chain.relay import RelayProcess
-from tests.system.chain.senders import _log_end, create
 from tests.system.interop.kafka_broker import KafkaBroker
 
 
@@ -50,7 +50,7 @@ def relayed_broker() -> Iterator[tuple[KafkaBroker, RelayProcess, str]]:
         running_kafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as broker,
         contextlib.closing(RelayProcess(port, broker.port)) as relay,
     ):
-        create(address, TOPIC, 1)
+        make_topic(address, TOPIC, 1)
         yield broker, relay, address
 
 
@@ -63,7 +63,7 @@ def send_two_without_answers(sender: OneByOne, relay: RelayProcess, bootstrap: s
     end, stored = TopicPartition(TOPIC, 0), 1 + min(sender.in_flight, 2)
     until(
         "the broker has the batches",
-        lambda: _log_end(bootstrap, end, time.monotonic() + HANGS_S) == stored,
+        lambda: log_end(bootstrap, end, time.monotonic() + HANGS_S) == stored,
     )
 
 
