@@ -92,7 +92,10 @@ class RunningProxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()  # it has six files, and what its handles hold
 
     def __enter__(self) -> RunningProxy:
         self.thread.start()
