@@ -20,6 +20,7 @@ import gc
 import importlib
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -91,28 +92,34 @@ def kafka() -> Any:
 class Held:
     """Frees the gates of earlier tests: a block that one holds is in ``bytes_held`` of the next.
 
-    A collection takes 50 ms. What it does not free, of a fixture or a leak, causes no second one.
+    A gate is garbage once its threads have ended, a moment after its test, or its module where it
+    is a fixture's. A collection takes 50 ms. What is still held after a second, of a fixture or a
+    leak, is waited for no more in the same module.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.module = ""
 
-    def free(
-        self, allocated: Callable[[], int], collect: Callable[[], object] = gc.collect
-    ) -> None:
-        """Collect if the blocks have more bytes than at the last call."""
-        if allocated() > self.bytes:
-            collect()
+    def free(self, module: str, allocated: Callable[[], int]) -> None:
+        """Collect until the blocks have no more bytes than at the last call; 0 in a new module."""
+        until = time.monotonic() + 1.0
+        while allocated() > (self.bytes if module == self.module else 0):
+            gc.collect()
+            if not allocated() or time.monotonic() > until:
+                break
+            time.sleep(0.02)
         self.bytes = allocated()
+        self.module = module
 
 
 HELD = Held()
 
 
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     blocks = sys.modules.get("batchval.protocol.frame_memory")
     if blocks is not None:
-        HELD.free(blocks.allocated)
+        HELD.free(str(item.path), blocks.allocated)
 
 
 def pytest_collection(session: pytest.Session) -> None:
