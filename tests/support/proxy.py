@@ -19,7 +19,6 @@ from typing import Any
 import uvloop
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from batchval.protocol.frame_memory import allocated
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.proxy.life.listener_server import ListenerServer
 from batchval.proxy.settings.config import Limits, Listener, Settings, Upstream
@@ -88,7 +87,6 @@ class RunningProxy:
             **options,
         )
         self.proxy = ListenerServer(self.options, self.counters)
-        self._others_bytes = allocated()  # blocks of this process that are none of its own
         self.loop = uvloop.new_event_loop()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -115,10 +113,6 @@ class RunningProxy:
             self.call(self.proxy.stop(drain_s))
             self.loop.call_soon_threadsafe(self.loop.stop)
             self.thread.join(10)
-
-    def holds_nothing(self) -> bool:
-        """Return whether it holds no frame now; a metric is measured when it is asked for."""
-        return self.proxy.shared.budget.measure() <= self._others_bytes
 
     @property
     def bootstrap(self) -> str:
