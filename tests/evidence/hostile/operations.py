@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -125,20 +126,8 @@ def _validators() -> tuple[LogValidator, ...]:
     )
 
 
-@cache
-def _rebuilding(scene: Scene | None) -> tuple[LogValidator, ...]:
-    """Return one for each codec to recompress to, then two that leave the codec as it is.
-
-    With a scene, its case is changed whenever they ask the clock: before and after a batch is
-    rebuilt.
-    """
-
-    def change() -> int:
-        assert scene is not None
-        scene.hurt()
-        return 0
-
-    hurt = None if scene is None else change
+def _rebuilding(clock_ns: Callable[[], int] | None) -> tuple[LogValidator, ...]:
+    """Return one for each codec to recompress to, then two that leave the codec as it is."""
     policies = [TopicPolicy(compression_type=codec) for codec in _CODECS]
     policies += [
         TopicPolicy(accept_claims_header=True),
@@ -149,11 +138,37 @@ def _rebuilding(scene: Scene | None) -> tuple[LogValidator, ...]:
             policy,
             mode=mode,  # type: ignore[arg-type]
             max_decompressed_bytes=LIMIT,
-            clock_ns=hurt,
+            clock_ns=clock_ns,
         )
         for mode in ("strict", "kafka")
         for policy in policies
     )
+
+
+@cache
+def _unhurt() -> tuple[LogValidator, ...]:
+    """Return those whose clock changes nothing."""
+    return _rebuilding(None)
+
+
+#: Validators that change the case of a scene whenever they ask the clock, before and after a batch
+#: is rebuilt. A scene has blocks, and is freed with them: nothing here may hold it.
+_HURTING: WeakKeyDictionary[Scene, tuple[LogValidator, ...]] = WeakKeyDictionary()
+
+
+def _hurting(scene: Scene) -> tuple[LogValidator, ...]:
+    """Return those whose clock changes the case of this scene."""
+    if scene not in _HURTING:
+        weak = ref(scene)
+
+        def change() -> int:
+            changed = weak()
+            assert changed is not None
+            changed.hurt()
+            return 0
+
+        _HURTING[scene] = _rebuilding(change)
+    return _HURTING[scene]
 
 
 @cache
@@ -295,7 +310,7 @@ def output_of(scene: Scene, result: Any, crc_counts: bool) -> list[str]:
 def _validate(scene: Scene) -> list[str]:
     """Validate; in every second call the batch also changes between verdict and rebuild."""
     certain = scene.turn % 2 == 0
-    kinds = _rebuilding(scene if certain else None)
+    kinds = _hurting(scene) if certain else _unhurt()
     result = kinds[scene.turn // 2 % len(kinds)].validate(scene.buffer, now_ms=NOW, first_offset=5)
     if certain:
         scene.restore()
@@ -308,7 +323,7 @@ def _validate_in_place(scene: Scene) -> list[str]:
     """Validate in place. The output is the buffer, which changes, or new bytes of a rebuilt
     batch.
     """
-    kinds = _rebuilding(None)
+    kinds = _unhurt()
     validator = kinds[scene.turn % len(kinds)]
     result = validator.validate(
         scene.buffer, now_ms=NOW, first_offset=5, leader_epoch=3, in_place=True
@@ -327,7 +342,7 @@ def _messages_stage(scene: Scene) -> list[str]:
     """Run LogValidator alone, with up- and down-conversion. Checksums do not count: it asks
     none.
     """
-    kinds = _rebuilding(None)
+    kinds = _unhurt()
     validator = kinds[scene.turn % len(kinds)]
     magic = (2, 1, 0)[scene.turn % 3]
     result = validator.validate_messages_and_assign_offsets(

@@ -5,12 +5,14 @@ be seen.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +68,17 @@ def test_operations_find_nothing_in_buffers_that_stand_still(
                     assert operation.run(scene) == []
                 except BatchvalError as error:
                     pytest.fail(f"{operation.name} of {case.name}: {error}")
+
+
+def test_operations_hold_no_scene() -> None:
+    """A block that one holds would be in the number of bytes held of each later gate."""
+    scene = Scene(cases(), "thread", 1)
+    scene.enter(NUMBER["some-0"])
+    assert OPERATIONS["validate"].run(scene) == []
+    freed = weakref.ref(scene)
+    del scene
+    gc.collect()
+    assert freed() is None
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
