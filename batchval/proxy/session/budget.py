@@ -27,6 +27,7 @@ from typing import Final, Protocol
 
 from batchval.protocol.frames import SpareBlock, allocated, limit_memory
 from batchval.proxy.session.connections import Connections
+from batchval.proxy.session.requests import Requests
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.settings.options import Counters
 
@@ -72,10 +73,16 @@ class Holder(Protocol):
 
     @property
     def connections(self) -> Connections: ...
-    def held(self) -> int: ...
+    @property
+    def requests(self) -> Requests: ...
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
     def abort(self, why: str) -> None: ...
+
+
+def _held(session: Holder) -> int:
+    """Return about how many bytes a session holds: frames in part, and what waits."""
+    return session.connections.held() + session.requests.held()
 
 
 def _came(session: Holder) -> int:
@@ -244,7 +251,7 @@ class Budget:
             return
         if session in self._paused or session in self._waiting:
             return
-        own = session.held()
+        own = _held(session)
         # a client that has sent a whole request before may hold more than one that has not
         limit = self.limit + self.beyond if spoke else self.threshold
         if own and (held > limit or own > SMALL):
@@ -365,7 +372,7 @@ class Budget:
         for session in list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)):
             if free <= 0 or time.perf_counter() > end:
                 return
-            free -= max(session.held(), SMALL // 8)
+            free -= max(_held(session), SMALL // 8)
             self._unpause(session)
             if session not in self._waiting:
                 session.go_on()

@@ -472,6 +472,10 @@ class Requests:
         # bytes of requests in the outbox and unsent, and of requests whose answers are merged
         self.waiting = 0
 
+    def held(self) -> int:
+        """Return the bytes of requests that wait, and of answers that were made here."""
+        return self.waiting + self.made
+
     @property
     def is_busy(self) -> bool:
         """Return whether requests wait to be sent."""

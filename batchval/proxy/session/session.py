@@ -531,7 +531,7 @@ class Session:
         """Read the client again where it was not because too much of it waited."""
         if (
             self.client.holds & VALIDATING
-            and self.requests.waiting + self.requests.made <= MAX_HELD_BYTES
+            and self.requests.held() <= MAX_HELD_BYTES
             and len(self.requests.answers) <= self._max_waiting
         ):
             self.release(VALIDATING)
@@ -716,10 +716,6 @@ class Session:
 
     # ---- what the budget asks, and what it asks for ----------------------------------------------
 
-    def held(self) -> int:
-        """Return about how many bytes this session holds: frames in part, and what waits."""
-        return self.connections.held() + self.requests.waiting + self.requests.made
-
     def pause(self) -> None:
         """Read neither side: all sessions together hold too much."""
         self._hold_both(BUDGET)
@@ -740,7 +736,7 @@ class Session:
 
     def _bound_waiting(self) -> None:
         """Do not read the client while too much of it waits."""
-        if self.requests.waiting + self.requests.made > MAX_HELD_BYTES:
+        if self.requests.held() > MAX_HELD_BYTES:
             self.hold(VALIDATING)
 
     # ---- the end ---------------------------------------------------------------------------------

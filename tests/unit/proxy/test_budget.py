@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ class One:
         self.left = 0  # bytes of answers that nobody has taken
         self.reading = self.spoke = True
         self.connections = self
+        self.requests = SimpleNamespace(held=lambda: 0)
         self.waits = False  # for its turn, or for its broker
         self.ended = ""
         self.in_kernel = 1  # bytes that nobody has read
