@@ -93,8 +93,9 @@ class Held:
     """Frees the gates of earlier tests: a block that one holds is in ``bytes_held`` of the next.
 
     A gate is garbage once its threads have ended, a moment after its test, or its module where it
-    is a fixture's. A collection takes 50 ms. What is still held after a second, of a fixture or a
-    leak, is waited for no more in the same module.
+    is a fixture's. A collection takes 50 ms. Within a module, what is still held after a second, of
+    a fixture or a leak, is waited for no more. What is left of an earlier module fails the test
+    that finds it: else a test that asks for 0 bytes would fail, which is not at fault.
     """
 
     def __init__(self) -> None:
@@ -103,14 +104,17 @@ class Held:
 
     def free(self, module: str, allocated: Callable[[], int]) -> None:
         """Collect until the blocks have no more bytes than at the last call; 0 in a new module."""
-        until = time.monotonic() + 1.0
-        while allocated() > (self.bytes if module == self.module else 0):
+        is_new, before = module != self.module, self.module
+        until = time.monotonic() + (30.0 if is_new else 1.0)
+        while allocated() > (0 if is_new else self.bytes):
             gc.collect()
             if not allocated() or time.monotonic() > until:
                 break
             time.sleep(0.02)
         self.bytes = allocated()
         self.module = module
+        if is_new and self.bytes:
+            pytest.fail(f"blocks of {self.bytes} bytes are held, left by {before} or one before it")
 
 
 HELD = Held()
