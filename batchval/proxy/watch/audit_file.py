@@ -28,7 +28,6 @@ then, and its senders only where one of them has lost the gate's trust since the
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import logging
@@ -58,7 +57,7 @@ MAX_WAITING_ROWS: Final = 10_000
 _ROWS_A_PIECE: Final = 50
 
 #: Times that the file is opened for one piece, where others rename it in between.
-_MAX_OPENS: Final = 5
+_MAX_OPENS: Final = 4
 
 #: Symbolic links that are followed, as Linux does.
 _MAX_LINKS: Final = 40
@@ -300,17 +299,18 @@ class AuditFile:
             rows = [self._queue.popleft() for _ in range(count)]
             self._piece_rows = count
             self._piece = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-        for left in reversed(range(_MAX_OPENS)):
+        left = _MAX_OPENS
+        while True:
             with _locked(self._descriptor):
                 is_in_place = self._is_in_place()
                 if is_in_place and self._is_full():
-                    self._rotate()
+                    self._rotate()  # others may fill the new file first, as often as they like
                 elif is_in_place or not left:
                     self._append()
                     break
+                else:
+                    left -= 1
             self._open()
-        else:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         self.rows += self._piece_rows
         self._piece, self._piece_rows, self._piece_at = b"", 0, 0
         time.sleep(0)  # the event loop goes first

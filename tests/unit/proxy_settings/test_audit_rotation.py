@@ -139,6 +139,32 @@ def test_processes_that_write_one_file_rotate_it_together(path: Path) -> None:
     assert all(one.stat().st_size <= SIZE for one in found)
 
 
+def test_others_may_fill_each_new_file_first(
+    started: Callable[..., AuditFile], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = started(path, max_files=20)
+    write(audit, 1)
+    left, opened = 10, AuditFile._open
+
+    def fill() -> None:
+        with open(path, "ab") as other:
+            other.write(b"{}\n" * (SIZE // 3))
+
+    def open_filled(self: AuditFile) -> None:
+        nonlocal left
+        opened(self)
+        if left:
+            left -= 1
+            fill()
+
+    fill()
+    monkeypatch.setattr(AuditFile, "_open", open_filled)
+    write(audit, 1, 1)
+    assert left == audit.failures == 0
+    assert audit.rotations == 11
+    assert [row["partition"] for row in rows(path)] == [1]
+
+
 def test_a_row_that_waited_for_the_lock_goes_to_the_new_file(
     started: Callable[..., AuditFile], path: Path
 ) -> None:
