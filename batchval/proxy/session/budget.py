@@ -31,7 +31,7 @@ from batchval.proxy.session.requests import Requests
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.settings.options import Counters
 
-__all__ = ["Budget", "Holder"]
+__all__ = ["Budget", "Holder", "held_by"]
 
 #: Connections that one address may have at least, where no setting bounds them.
 MIN_ADDRESS_CONNECTIONS: Final = 100
@@ -80,7 +80,7 @@ class Holder(Protocol):
     def abort(self, why: str) -> None: ...
 
 
-def _held(session: Holder) -> int:
+def held_by(session: Holder) -> int:
     """Return about how many bytes a session holds: frames in part, and what waits."""
     return session.connections.held() + session.requests.held()
 
@@ -251,7 +251,7 @@ class Budget:
             return
         if session in self._paused or session in self._waiting:
             return
-        own = _held(session)
+        own = held_by(session)
         # a client that has sent a whole request before may hold more than one that has not
         limit = self.limit + self.beyond if spoke else self.threshold
         if own and (held > limit or own > SMALL):
@@ -372,7 +372,7 @@ class Budget:
         for session in list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)):
             if free <= 0 or time.perf_counter() > end:
                 return
-            free -= max(_held(session), SMALL // 8)
+            free -= max(held_by(session), SMALL // 8)
             self._unpause(session)
             if session not in self._waiting:
                 session.go_on()

@@ -298,7 +298,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(
             assert rig.session.requests.waiting == kept(rig)
         assert 3 < n < 50
         assert most < rig.session.requests.waiting < 2 * most
-        assert rig.session.requests.held() >= rig.session.requests.waiting
+        assert budget.held_by(rig.session) >= rig.session.requests.waiting
         for frame in rig.asked():
             if struct.unpack_from(">h", frame) == (ApiKey.LIST_OFFSETS,):
                 rig.read(rig.up, offsets_answer(frame))
@@ -387,7 +387,7 @@ def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> 
         assert rig.up.holds & CONVERTING
         rig.read(rig.up, third)  # what had been read already
         assert rig.session.requests.waiting == len(first) + kept(rig)
-        assert rig.session.requests.held() >= len(first)
+        assert budget.held_by(rig.session) >= len(first)
         await asyncio.sleep(0.05)
         assert rig.got() == []
         held.set()
