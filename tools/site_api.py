@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tools.site_files import prose
+
 ROOT = Path(__file__).resolve().parents[1]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -142,26 +144,6 @@ def _docstring(lines: list[str], at: int) -> str:
     margins = [len(line) - len(line.lstrip()) for line in rest.splitlines() if line.strip()]
     cut = min(margins, default=0)
     return "\n".join([first.strip(), *(line[cut:].rstrip() for line in rest.splitlines())]).strip()
-
-
-def prose(text: str) -> str:
-    """Return a docstring as Markdown: lines that begin with a name in backticks become a list."""
-    lines: list[str] = []
-    within = False
-    for line in text.splitlines():
-        item = re.match(r"\s*((?:``[^`]+``(?:, )?)+)\s{2,}(.*)", line)
-        if item:
-            if lines and lines[-1] and not within:
-                lines.append("")
-            lines.append(f"* {item[1]}: {item[2]}")
-        elif within and line.startswith("  "):
-            lines.append(f"  {line.strip()}")
-        elif within and line:
-            lines += ["", line]
-        else:
-            lines.append(line)
-        within = bool(item) or (within and line.startswith("  "))
-    return re.sub(r"<(?=\w)", "&lt;", re.sub(r"``", "`", "\n".join(lines)))
 
 
 def signature(node: _Function, name: str) -> str:

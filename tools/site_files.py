@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.site_api import prose
-
 ROOT = Path(__file__).resolve().parents[1]
 SUFFIXES: Final = frozenset((".py", ".pyx", ".pxd", ".c", ".h", ".j2"))
 _COMMENT: Final = {
@@ -79,6 +77,26 @@ def sentence(path: Path) -> str:
     lines = (re.sub(r"^\s*\*\s?", "", line) for line in found[1].strip().splitlines())
     paragraph = " ".join("\n".join(lines).split("\n\n")[0].split())
     return re.split(r"(?<=[.?!])\s", paragraph)[0].removesuffix(".")
+
+
+def prose(text: str) -> str:
+    """Return a docstring as Markdown: lines that begin with a name in backticks become a list."""
+    lines: list[str] = []
+    within = False
+    for line in text.splitlines():
+        item = re.match(r"\s*((?:``[^`]+``(?:, )?)+)\s{2,}(.*)", line)
+        if item:
+            if lines and lines[-1] and not within:
+                lines.append("")
+            lines.append(f"* {item[1]}: {item[2]}")
+        elif within and line.startswith("  "):
+            lines.append(f"  {line.strip()}")
+        elif within and line:
+            lines += ["", line]
+        else:
+            lines.append(line)
+        within = bool(item) or (within and line.startswith("  "))
+    return re.sub(r"<(?=\w)", "&lt;", re.sub(r"``", "`", "\n".join(lines)))
 
 
 def files(folder: Path) -> Iterator[Path]:
