@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tools import site_api, site_files
+from tools import site_files
 
 #: what ``make docs`` has printed: this environment has no gate
 _METRICS = Path(__file__).resolve().parents[1] / "build" / "metrics.md"
@@ -38,10 +38,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made of signatures and docstrings."""
+    """Add the lists of the package's files."""
     from mkdocs.structure.files import File  # the tests import this module without mkdocs
 
-    for path, text in (site_api.pages() | site_files.pages()).items():
+    for path, text in site_files.pages().items():
         files.append(File.generated(config, path, content=text))
     return files
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.sources import ROOT
-from tools import site_api, site_files
+from tools import site_files
 from tools.site_hooks import github_anchor, on_page_markdown
 
 DOCS = ROOT / "docs"
@@ -45,7 +45,7 @@ def test_each_page_is_in_the_navigation_once() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert sorted(
         page for page in pages_of(site["nav"]) if not page.startswith("https://")
-    ) == sorted([*PAGES, *site_api.pages(), *site_files.pages()])
+    ) == sorted([*PAGES, *site_files.pages()])
 
 
 def test_a_bar_in_the_code_of_a_table_needs_no_backslash_on_the_site() -> None:
