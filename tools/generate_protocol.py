@@ -96,22 +96,10 @@ def _apis(definitions: Definitions) -> str:
     for api in definitions.apis:
         name = api.name.removesuffix("Request")
         flexible = api.flexible.first if api.flexible else 32768
-        listeners = (
-            "("
-            + ", ".join(f'"{one}"' for one in api.listeners)
-            + ("," if len(api.listeners) == 1 else "")
-            + ")"
-        )
-        row = [
-            str(api.key),
-            f'"{name}"',
-            str(api.valid.first),
-            str(api.valid.last),
-            str(flexible),
-            str(api.unstable),
-        ]
-        row += [listeners, str(_addresses(definitions.load(f"{name}Response")))]
-        text += f"        Api({', '.join(row)}),\n"
+        cells = [api.key, f'"{name}"', api.valid.first, api.valid.last, flexible, api.unstable]
+        cells.append(repr(tuple(api.listeners)).replace("'", '"'))
+        cells.append(_addresses(definitions.load(f"{name}Response")))
+        text += f"        Api({', '.join(map(str, cells))}),\n"
     return text + "    )\n}\n"
 
 

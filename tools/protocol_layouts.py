@@ -11,6 +11,7 @@ raised_fetch.py, for answers of the version that requests of removed versions ar
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -81,16 +82,6 @@ def _described(fields: Sequence[Field], span: Versions) -> str:
     return ", ".join(words)
 
 
-def _wrapped(text: str, indent: str) -> str:
-    lines, line = [], indent
-    for word in text.split(" "):
-        if len(line) + len(word) > 100:
-            lines.append(line.rstrip())
-            line = indent
-        line += word + " "
-    return "\n".join([*lines, line.rstrip()])
-
-
 def _skips(fields: Sequence[Field], name: str) -> Iterator[str]:
     """Yield what passes over fields that nobody wants; those of fixed size together."""
     sizes = [FIXED.get(field.type) for field in fields]
@@ -157,7 +148,14 @@ def _part(part: Part, fields: Sequence[Field], *, is_whole: bool) -> Iterator[st
     head = f"cdef inline {returned} {verb}_{name}({arguments}) noexcept nogil:"
     before, _, last = head.rpartition(", ")
     yield head if len(head) <= 100 else f"{before},\n{' ' * 8}{last}"
-    says = _wrapped(f'"""{verb.title()} {_described(fields, span)}.', "    ")
+    says = textwrap.fill(
+        f'"""{verb.title()} {_described(fields, span)}.',
+        100,
+        initial_indent="    ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     yield f'{says}\n    """' if "\n" in says else f'{says}"""'
     for condition, together in groupby(fields, lambda field: _condition(field, span)):
         group = list(together)

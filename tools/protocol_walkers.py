@@ -133,6 +133,17 @@ def _columns(table: Table) -> list[str]:
     return found
 
 
+def _kind(field: Field) -> str:
+    return "string" if field.type == "string" else "bytes"
+
+
+def _skipped(field: Field, nullable: str) -> str:
+    """Return what passes over one value that is not a struct."""
+    if field.type in FIXED:
+        return f"skip(c, {FIXED[field.type]})"
+    return f"skip_{_kind(field)}(c, {nullable})"
+
+
 class _Walker:
     """The functions of one walk."""
 
@@ -144,28 +155,20 @@ class _Walker:
 
     def constants(self) -> Iterator[str]:
         for table in self.walk.tables:
-            if table.name == "node":
-                continue  # the same for all: in the head
-            yield f"cdef enum:  # rows of {self.walk.message}'s {table.name} table"
-            names = _columns(table)
-            for n, column in enumerate(names):
-                yield f"    {self._column(table, column)} = {n}"
-            yield f"    {self.message.upper()}_{table.name.upper()}_COLUMNS = {len(names)}"
-            yield ""
+            if table.name != "node":  # the same for all: in the head
+                yield from self.rows_of(table, f"{self.walk.message}'s {table.name} table")
+                yield ""
+
+    def rows_of(self, table: Table, what: str) -> Iterator[str]:
+        """Yield an enumeration of a table's columns, and how many there are."""
+        yield f"cdef enum:  # rows of {what}"
+        names = _columns(table)
+        yield from (f"    {self._column(table, name)} = {n}" for n, name in enumerate(names))
+        yield f"    {self._column(table, 'COLUMNS')} = {len(names)}"
 
     def _column(self, table: Table, column: str) -> str:
-        return (
-            f"NODE_{column}"
-            if table.name == "node"
-            else f"{self.message.upper()}_{table.name.upper()}_{column}"
-        )
-
-    def _width(self, table: Table) -> str:
-        return (
-            "NODE_COLUMNS"
-            if table.name == "node"
-            else f"{self.message.upper()}_{table.name.upper()}_COLUMNS"
-        )
+        own = f"{self.message.upper()}_{table.name.upper()}"
+        return f"{'NODE' if table.name == 'node' else own}_{column}"
 
     def declaration(self) -> str:
         return f"cdef void locate_{self.message}(Cursor *c, int version, Tables *t) noexcept nogil"
@@ -264,11 +267,12 @@ class _Walker:
     def _fields(self, struct: Struct) -> Iterator[str]:
         table = self.table_of.get(struct.name)
         own = set(table.columns) if table else set()
-        is_root = struct is self.definition.root
+        is_partial = struct is self.definition.root and not self.walk.whole
+        reads_tags = not is_partial or any(field.tagged for field in self._root_fields())
         new_row = []
         if table:
-            number = [t.name for t in self.walk.tables].index(table.name)
-            new_row = [f"row = new_row(&t.tables[{number}], {self._width(table)}, c)"]
+            number = self.walk.tables.index(table)
+            new_row = [f"row = new_row(&t.tables[{number}], {self._column(table, 'COLUMNS')}, c)"]
             new_row += ["if row is NULL:", "    return"]
             for column, value in (
                 ("start", "<int32_t>position(c)"),
@@ -278,14 +282,12 @@ class _Walker:
             ):
                 if column in own:
                     new_row.append(f"row[{self._column(table, column.upper())}] = {value}")
-        if self.walk.whole or not is_root:
+        if not is_partial:
             yield from (f"    {line}" for line in new_row)
             new_row = []
         fields = [field for field in struct.fields if not field.tagged]
-        if is_root and not self.walk.whole:  # no field after the last requested one is read
-            wanted = self._root_fields()
-            if not any(field.tagged for field in wanted):
-                fields = fields[: max(fields.index(field) for field in wanted) + 1]
+        if not reads_tags:  # no field after the last requested one is read
+            fields = fields[: max(fields.index(field) for field in self._root_fields()) + 1]
         for condition, together in groupby(
             fields, key=lambda field: field.versions.condition(struct.span)
         ):
@@ -296,19 +298,12 @@ class _Walker:
             if condition:
                 yield f"    if {condition}:"
             yield from (f"    {'    ' if condition else ''}{line}" for line in lines)
-        if (
-            is_root
-            and not self.walk.whole
-            and fields[-1] is not struct.fields[-1]
-            and not any(field.tagged for field in self._root_fields())
-        ):
+        if not reads_tags and fields[-1] is not struct.fields[-1]:
             return
         if table and "tags" in own:
             yield f"    row[{self._column(table, 'TAGS')}] = <int32_t>position(c)"
         flexible = self.flexible and self.flexible.within(struct.span)
-        if flexible and not (
-            is_root and not self.walk.whole and not any(f.tagged for f in self._root_fields())
-        ):
+        if flexible and reads_tags:
             yield from self._tags(struct, flexible)
         if table and "end" in own:
             yield f"    row[{self._column(table, 'END')}] = <int32_t>position(c)"
@@ -330,8 +325,7 @@ class _Walker:
         if "value" in modes:
             yield f"row[{column}] = {_READERS[field.type]}(c)"
         elif "slice" in modes:
-            kind = "string" if field.type == "string" else "bytes"
-            yield f"find_{kind}(c, &row[{column}], {self._nullable(field)})"
+            yield f"find_{_kind(field)}(c, &row[{column}], {self._nullable(field)})"
         else:
             yield from self._skip(field, table)
 
@@ -345,42 +339,29 @@ class _Walker:
     def _skip(self, field: Field, table: Table | None) -> Iterator[str]:
         nullable = self._nullable(field)
         if field.array:
-            if field.struct:
-                yield "n = read_count(c)"
-                if nullable != "True":
-                    yield (
-                        "not_null(c, n)"
-                        if nullable == "False"
-                        else f"if not ({nullable}):\n            not_null(c, n)"
-                    )
-                yield "for _i in range(n):"
-                yield f"    {self._call(field.struct, table)}"
-                yield "    if c.wrong:"
-                yield "        return"
-            elif field.type in FIXED:
-                yield "n = read_count(c)"
-                yield from ["not_null(c, n)"] if nullable == "False" else []
+            yield "n = read_count(c)"
+            if nullable == "False":
+                yield "not_null(c, n)"
+            elif nullable != "True" and field.struct:
+                yield f"if not ({nullable}):\n            not_null(c, n)"
+            if field.type in FIXED:
                 yield f"skip(c, max(n, 0) * {FIXED[field.type]})"
-            else:
-                yield "n = read_count(c)"
-                yield from ["not_null(c, n)"] if nullable == "False" else []
-                yield "for _i in range(n):"
-                yield f"    skip_{'string' if field.type == 'string' else 'bytes'}(c, False)"
-                yield "    if c.wrong:"
-                yield "        return"
+                return
+            yield "for _i in range(n):"
+            yield f"    {self._call(field.struct, table) if field.struct else _skipped(field, 'False')}"
+            yield "    if c.wrong:"
+            yield "        return"
         elif field.struct:
             yield self._call(field.struct, table)
-        elif field.type in FIXED:
-            yield f"skip(c, {FIXED[field.type]})"
         else:
-            yield f"skip_{'string' if field.type == 'string' else 'bytes'}(c, {nullable})"
+            yield _skipped(field, nullable)
 
     def _call(self, struct: Struct, table: Table | None) -> str:
         extra = ""
         if self._takes_parent(struct):
             if table is None:
                 raise SystemExit(f"{struct.name} has a parent that has no table")
-            number = [t.name for t in self.walk.tables].index(table.name)
+            number = self.walk.tables.index(table)
             extra = f", <int32_t>t.tables[{number}].count - 1"
         return f"{self._name(struct)}(c, version, t{extra})"
 
@@ -466,13 +447,8 @@ def files(definitions: Definitions) -> dict[str, str]:
         what="Walkers: where the fields stand that a gate needs.", version=definitions.version
     )
     pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.walkers.tables cimport Tables\n\n"
-    node = next(table for table in WALKS[2].tables)
-    pxd += "cdef enum:  # rows of every node table\n"
-    names = _columns(node)
-    pxd += (
-        "".join(f"    NODE_{name} = {n}\n" for n, name in enumerate(names))
-        + f"    NODE_COLUMNS = {len(names)}\n\n"
-    )
+    (node,) = WALKS[2].tables
+    pxd += "\n".join(walkers[2].rows_of(node, "every node table")) + "\n\n"
     pxd += "".join(
         "\n".join(walker.constants()) + "\n" for walker in walkers if len(walker.walk.tables) > 1
     )
