@@ -25,9 +25,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from bench.validation import batches, cells  # noqa: E402
+from tools import generated_files  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 COSTS = ROOT / "batchval" / "audit" / "costs.json"
+#: bench -> what costs.json says of its run, besides date, commit and processor
+SOURCES = {"validation": "kafka", "claims": "kafka", "audit-engines": "batches"}
 #: way -> (bench, the name of its time there, which of its times)
 WAYS = {
     "kafka": ("validation", "kafka", "best_us"),  # Kafka's own LogValidator, in place
@@ -64,18 +67,13 @@ def fit(cases: list[tuple[int, int, float]]) -> dict[str, float]:
 
 
 def costs() -> dict[str, Any]:
-    found = {
-        name: json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-        for name in ("validation", "claims")
-    }
+    """Return the content of costs.json."""
+    found = {name: json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in SOURCES}
     answer: dict[str, Any] = {"made_by": "tools/audit_costs.py", "sources": {}, "ways": {}}
-    for name, result in found.items():
-        machine = result["machine"]
-        kept = {key: machine[key] for key in ("date", "commit", "processor", "kafka")}
-        answer["sources"][f"bench/results/{name}.json"] = kept
-    engines = json.loads((RESULTS / "audit-engines.json").read_text("utf-8"))
-    kept = {key: engines["machine"][key] for key in ("date", "commit", "processor", "batches")}
-    answer["sources"]["bench/results/audit-engines.json"] = kept
+    for name, own in SOURCES.items():
+        answer["sources"][f"bench/results/{name}.json"] = {
+            key: found[name]["machine"][key] for key in ("date", "commit", "processor", own)
+        }
     for way, (bench, key, which) in WAYS.items():
         answer["ways"][way] = {}
         for codec in cells.CODECS:
@@ -97,21 +95,13 @@ def costs() -> dict[str, Any]:
             answer["ways"][way][codec] = fitted | {"cpu_s_a_gb": float(f"{middle:.4g}")}
     answer["engines"] = {
         engine: {
-            way: {name: found[name] for name in ("cpu_s_a_task", "cpu_s_a_gb")}
-            for way, found in ways.items()
+            way: {name: cost[name] for name in ("cpu_s_a_task", "cpu_s_a_gb")}
+            for way, cost in ways.items()
         }
-        for engine, ways in engines["engines"].items()
+        for engine, ways in found["audit-engines"]["engines"].items()
     }
     return answer
 
 
-def main() -> int:
-    text = json.dumps(costs(), indent=1) + "\n"
-    if "--check" in sys.argv[1:]:
-        return int(COSTS.read_text("utf-8") != text)
-    COSTS.write_text(text, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated_files.run({COSTS: json.dumps(costs(), indent=1) + "\n"}))

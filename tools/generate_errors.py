@@ -27,6 +27,8 @@ PROPERTY = '''
 
 sys.path.insert(0, str(ROOT))
 
+from tools import generated_files  # noqa: E402
+
 
 def generated(errors: list[dict[str, Any]], version: str = VERSION) -> str:
     """Return the generated part of the file, from the mark on."""
@@ -57,12 +59,7 @@ def main() -> int:
     from tests.evidence.conformance import oracle
 
     errors = [json.loads(line) for line in oracle.run("errors").splitlines()]
-    text = TARGET.read_text("utf-8")
-    new = renewed(text, errors)
-    if "--check" in sys.argv[1:]:
-        return int(new != text)
-    TARGET.write_text(new, "utf-8")
-    return 0
+    return generated_files.run({TARGET: renewed(TARGET.read_text("utf-8"), errors)})
 
 
 if __name__ == "__main__":

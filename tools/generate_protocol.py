@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools import (  # noqa: E402
+    generated_files,
     protocol_layouts,
     protocol_messages,
     protocol_schemas,
@@ -175,19 +176,5 @@ def generated(definitions: Definitions) -> dict[Path, str]:
     return found
 
 
-def main() -> int:
-    wrong = 0
-    for path, text in generated(Definitions.in_jar(jar())).items():
-        if path.exists() and path.read_text("utf-8") == text:
-            continue
-        wrong += 1
-        if "--check" in sys.argv[1:]:
-            print(f"{path.relative_to(ROOT)} is not up to date")
-            continue
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, "utf-8")
-    return int(wrong > 0 and "--check" in sys.argv[1:])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated_files.run(generated(Definitions.in_jar(jar()))))

@@ -32,6 +32,7 @@ from batchval.core.format.reasons import REASONS  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from batchval.rule_texts import RULE_TEXTS, RuleText  # noqa: E402
 from batchval.rules import FAMILY_STARTS, number_of  # noqa: E402
+from tools import generated_files  # noqa: E402
 
 COMMAND = "python tools/generate_rules.py"
 FAMILY_OF = {name: name[0] if name[0] in FAMILY_STARTS else "" for name in RULE_TEXTS}
@@ -357,28 +358,10 @@ FILES = {
 }
 
 
-def stale() -> list[Path]:
-    """Return the files that are not what would be written."""
-    return [
-        path
-        for path, generated in FILES.items()
-        if not path.exists() or path.read_text("utf-8") != generated()
-    ]
-
-
-def main(arguments: list[str]) -> int:
-    """Write the files that changed, so that no others are compiled again."""
-    files = stale()
-    names = ", ".join(str(path.relative_to(ROOT)) for path in files)
-    if "--check" in arguments:
-        if files:
-            print(f"not up to date: {names}. Run {COMMAND}", file=sys.stderr)
-        return int(bool(files))
-    for path in files:
-        path.write_text(FILES[path](), "utf-8")
-    print(f"written: {names}" if files else "all files are up to date")
-    return 0
+def generated() -> dict[Path, str]:
+    """Return every generated file and its text."""
+    return {path: text() for path, text in FILES.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(generated_files.run(generated()))
