@@ -28,13 +28,8 @@ EXECUTE, WRITE = 1, 2
 DF_BIND_NOW, DF_1_NOW = 8, 1
 #: {machine: (type of the property, the bits that must be set in it, their names)}
 BRANCHES = {
-    "EM_X86_64": (0xC0000002, 3, "CET (IBT, SHSTK)"),
-    "EM_AARCH64": (0xC0000000, 3, "BTI and PAC"),
-}
-#: pyelftools names the types that it knows
-PROPERTY_TYPES = {
-    "GNU_PROPERTY_X86_FEATURE_1_AND": 0xC0000002,
-    "GNU_PROPERTY_AARCH64_FEATURE_1_AND": 0xC0000000,
+    "EM_X86_64": ("GNU_PROPERTY_X86_FEATURE_1_AND", 3, "CET (IBT, SHSTK)"),
+    "EM_AARCH64": ("GNU_PROPERTY_AARCH64_FEATURE_1_AND", 3, "BTI and PAC"),
 }
 LIBRARIES = {"libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 LIBRARIES |= {"libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"}
@@ -117,14 +112,7 @@ def _branches(elf: ELFFile) -> Iterator[str]:
         for note in section.iter_notes() if isinstance(section, NoteSection) else ():
             if note["n_type"] == "NT_GNU_PROPERTY_TYPE_0":
                 for one in note["n_desc"]:
-                    kind = PROPERTY_TYPES.get(one["pr_type"], one["pr_type"])
-                    data = one["pr_data"]
-                    if kind == wanted:
-                        found |= (
-                            data
-                            if isinstance(data, int)
-                            else int.from_bytes(bytes.fromhex(data), "little")
-                        )
+                    found |= one["pr_data"] if one["pr_type"] == wanted else 0
     if found & bits != bits:
         yield f"not marked for {names}"
 
