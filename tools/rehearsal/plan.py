@@ -9,7 +9,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import yaml
@@ -65,14 +64,9 @@ class Rehearsal:
         LOGS.mkdir(parents=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Stop the broker; keep the broker's log; remove the tree."""
-        self._open.__exit__(kind, error, trace)
+        self._open.__exit__(*error)
 
     def begin(self, name: str) -> None:
         """Choose the log of a step."""
@@ -156,7 +150,7 @@ class Rehearsal:
 
     def batchval(self, place: str, *words: str, code: int = 0) -> str:
         """Run the installed command and return its standard output."""
-        return self.tree.run(f"{place}/bin/batchval", *words, code=code).out
+        return self.tree.run(f"{place}/bin/batchval", *words, code=code)
 
     def summary(self, place: str, *words: str) -> dict[str, Any]:
         """Run a command with ``--json`` that must be clean; return its summary."""

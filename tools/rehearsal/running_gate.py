@@ -9,12 +9,12 @@ import select
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
+from tests.support.health import page
 from tools.rehearsal.steps import StepFailed, expect
 from tools.rehearsal.tree import Tree, running
 
@@ -32,8 +32,7 @@ class Gate:
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric's values now; see metric_in."""
-        with urllib.request.urlopen(f"http://{self.metrics_at}/metrics", timeout=10) as answer:
-            return metric_in(answer.read().decode(), name)
+        return metric_in(page(self.metrics_at, "/metrics")[1], name)
 
     def stop(self) -> None:
         """Stop the gate by SIGTERM. StepFailed unless it ends with exit code 0 in time."""
@@ -87,13 +86,11 @@ def _await_ready(gate: Gate, until: float) -> None:
             gate.process.poll() is None,
             f"the gate ended before it was ready, exit code {gate.process.returncode}",
         )
-        try:
-            urllib.request.urlopen(f"http://{gate.metrics_at}/readyz", timeout=10).close()
+        status, answer = page(gate.metrics_at, "/readyz")
+        if status == HTTPStatus.OK:
             return
-        except urllib.error.HTTPError as error:
-            answer = error.read().decode().strip()
         time.sleep(0.05)
-    raise StepFailed(f"the gate was not ready within {START_S:g} s: {answer}")
+    raise StepFailed(f"the gate was not ready within {START_S:g} s: {answer.strip()}")
 
 
 def metric_in(text: str, name: str) -> float:

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from tools.rehearsal.steps import StepFailed, expect
 from tools.rehearsal.wheels import WORK
@@ -35,14 +34,6 @@ ENVIRONMENT = {
 _ENTER = (
     'mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/dev/shm" && exec chroot "$0" "$@"'
 )
-
-
-class Result(NamedTuple):
-    """What a command printed, and its exit code."""
-
-    out: str
-    err: str
-    code: int
 
 
 def make_base() -> str:
@@ -95,9 +86,10 @@ class Tree:
             start_new_session=True,
         )
 
-    def run(self, *words: str, code: int = 0, timeout: float = 600.0) -> Result:
-        """Run a command in the tree. StepFailed for another exit code, or after ``timeout``
-        seconds.
+    def run(self, *words: str, code: int = 0, timeout: float = 600.0) -> str:
+        """Run a command in the tree and return its standard output.
+
+        StepFailed for another exit code, or after ``timeout`` seconds.
         """
         line = shlex.join(words)
         with running(self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)) as process:
@@ -112,7 +104,7 @@ class Tree:
         if process.returncode != code:
             last = "\n".join((out + err).splitlines()[-8:])
             raise StepFailed(f"{line}: exit code {process.returncode}, expected {code}\n{last}")
-        return Result(out, err, process.returncode)
+        return out
 
     def check_bare(self) -> str:
         """Return the tree's Python version. StepFailed if it differs, or the tree is not bare."""
@@ -122,7 +114,7 @@ class Tree:
         self.run("python3", "-c", "import socket; socket.getaddrinfo('pypi.org', 443)", code=1)
         version = self.run(
             "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
-        ).out.strip()
+        ).strip()
         own = "{}.{}".format(*sys.version_info[:2])
         expect(
             version == own,

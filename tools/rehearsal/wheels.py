@@ -11,15 +11,13 @@ from pathlib import Path
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
+from tools.rehearsal.steps import StepFailed, expect
+
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "rehearsal"
 #: the commit to upgrade from until the first release has a tag
 FIRST = "27083e7"
 EXTRAS = "proxy,audit"
-
-
-class WheelError(Exception):
-    """A wheel cannot be had: the message is for the terminal."""
 
 
 def version_of(wheel: Path) -> str:
@@ -31,16 +29,14 @@ def new_wheel(chosen: Path | None) -> tuple[Path, str]:
     """Return the new wheel and where it comes from.
 
     It is the one that was chosen, else the one of ``dist/`` for this interpreter, else one built
-    from the last commit. WheelError where the choice is not clear.
+    from the last commit. StepFailed where the choice is not clear.
     """
     if chosen is not None:
-        if not chosen.is_file():
-            raise WheelError(f"--wheel {chosen}: no such file")
+        expect(chosen.is_file(), f"--wheel {chosen}: no such file")
         return chosen.resolve(), str(chosen)
     fitting = [wheel for wheel in (ROOT / "dist").glob("batchval-*.whl") if _fits(wheel)]
-    if len(fitting) > 1:
-        names = ", ".join(sorted(wheel.name for wheel in fitting))
-        raise WheelError(f"dist/ has {names}: choose one with --wheel")
+    names = ", ".join(sorted(wheel.name for wheel in fitting))
+    expect(len(fitting) <= 1, f"dist/ has {names}: choose one with --wheel")
     if fitting:
         return fitting[0], f"dist/{fitting[0].name}"
     commit = _git("rev-parse", "HEAD")
@@ -61,7 +57,7 @@ def previous_commit(ref: str | None) -> str:
 def _last_tag() -> str | None:
     try:
         return _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^")
-    except WheelError:
+    except StepFailed:
         return None
 
 
@@ -73,7 +69,7 @@ def build(commit: str) -> Path:
     kept = WORK / "built" / commit
     if not list(kept.glob("*.whl")):
         options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(kept))
-        _pip("wheel", *options, f"git+file://{ROOT}@{commit}", cwd=WORK)
+        _pip("wheel", *options, f"git+file://{ROOT}@{commit}")
     (made,) = kept.glob("*.whl")
     return made
 
@@ -88,7 +84,7 @@ def dependencies(wheels: list[Path]) -> list[Path]:
     kept.mkdir(parents=True, exist_ok=True)
     for wheel in wheels:
         wanted = f"batchval[{EXTRAS}] @ {wheel.as_uri()}"
-        _pip("download", "--only-binary=:all:", "--dest", str(kept), wanted, cwd=WORK)
+        _pip("download", "--only-binary=:all:", "--dest", str(kept), wanted)
         for own in kept.glob("batchval-*.whl"):
             own.unlink()
     return sorted(kept.glob("*.whl"))
@@ -100,19 +96,19 @@ def digest(wheel: Path) -> str:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise WheelError(f"git {' '.join(words)}: {done.stderr.strip()}")
+    return _run(["git", *words], ROOT)
+
+
+def _pip(*words: str) -> None:
+    _run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words], WORK)
+
+
+def _run(command: list[str], folder: Path) -> str:
+    """Return what a command printed. StepFailed if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    printed = (done.stdout + done.stderr)[-3000:]
+    expect(not done.returncode, f"{' '.join(command)}: exit code {done.returncode}\n{printed}")
     return done.stdout.strip()
-
-
-def _pip(*words: str, cwd: Path) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise WheelError(
-            f"pip {' '.join(words)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
-        )
 
 
 #: the page with an example of every setting: its path, and the path in older commits
@@ -125,5 +121,5 @@ def settings_of_docs(commit: str) -> str:
     text = _git("show", f"{commit}:{present[0]}") if present else ""
     found = re.search(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     if found is None:
-        raise WheelError(f"the settings page of commit {commit} has no example in YAML")
+        raise StepFailed(f"the settings page of commit {commit} has no example in YAML")
     return found[1]
