@@ -21,7 +21,7 @@ from tests.system.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tools.rehearsal import clients, wheels
 from tools.rehearsal.running_gate import Gate, running_gate
 from tools.rehearsal.settings import GATE, lost_settings
-from tools.rehearsal.steps import Step, expect
+from tools.rehearsal.steps import Step, expect, expect_equal
 from tools.rehearsal.tree import Tree, make_base
 
 LOGS = wheels.WORK / "logs"
@@ -155,10 +155,7 @@ class Rehearsal:
     def summary(self, place: str, *words: str) -> dict[str, Any]:
         """Run a command with ``--json`` that must be clean; return its summary."""
         summary = summary_in(self.batchval(place, *words, "--json"))
-        expect(
-            summary["findings"] == 0,
-            f"{' '.join(words)}: {summary['findings']} findings, expected 0",
-        )
+        expect_equal(f"{' '.join(words)}: findings", summary["findings"], 0)
         return summary
 
     def expect_version(self, place: str, version: str) -> None:
@@ -185,15 +182,11 @@ class Rehearsal:
             f"{topic}: the last {RECORDS} records read differ from those produced",
         )
         before = gate.metric("batchval_gate_partitions_refused_total")
-        code = clients.send_batch(
-            gate.bootstrap, topic, batches.damaged(batches.batch(b"one", b"two"))
-        )
-        expect(
-            code is ErrorCode.CORRUPT_MESSAGE,
-            f"a damaged batch got {code.name}, expected CORRUPT_MESSAGE",
-        )
+        damaged = batches.damaged(batches.batch(b"one", b"two"))
+        code = clients.send_batch(gate.bootstrap, topic, damaged)
+        expect_equal("a damaged batch got", code.name, ErrorCode.CORRUPT_MESSAGE.name)
         refused = gate.metric("batchval_gate_partitions_refused_total") - before
-        expect(refused == 1, f"the gate refused {refused:g} partitions, expected 1")
+        expect_equal("refused partitions of the gate:", refused, 1)
 
     # ---- the previous wheel --------------------------------------------------------------------
 
@@ -252,10 +245,8 @@ class Rehearsal:
     def old_audit(self) -> str:
         """Audit the broker's topic and a folder of segments; the tables are the state."""
         state = self.audit(OLD, DATA, "--topics", ORDERS, "--out", STATE)
-        self.audited, stored = state["records"], self.stored[ORDERS]
-        expect(
-            self.audited == stored, f"{ORDERS}: {self.audited} records audited, expected {stored}"
-        )
+        self.audited = state["records"]
+        expect_equal(f"audited records of {ORDERS}:", self.audited, self.stored[ORDERS])
         self.audit(OLD, GOOD, "--out", OLD_AUDIT)
         return f"{state['batches']} batches of the broker, no finding"
 
@@ -294,10 +285,7 @@ class Rehearsal:
         with running_gate(self.tree, f"{NEW}/bin/batchval", *upstream, *more) as gate:
             self.exchange(gate, FRESH)
         stored = clients.consume(self.broker.bootstrap, FRESH, RECORDS)
-        expect(
-            stored[-1] == b"record %d" % (RECORDS - 1),
-            f"the broker's last record is {stored[-1]!r}",
-        )
+        expect_equal("the broker's last record is", stored[-1], b"record %d" % (RECORDS - 1))
         return f"{RECORDS} records through it, a damaged batch: CORRUPT_MESSAGE; SIGTERM: 0"
 
     def new_audit(self) -> str:
@@ -335,10 +323,7 @@ class Rehearsal:
         with self.old_gate_running() as gate:
             self.exchange(gate, ORDERS)
             code = clients.send_batch(gate.bootstrap, ORDERS, batches.batch(b"x" * 30_000))
-        expect(
-            code is ErrorCode.MESSAGE_TOO_LARGE,
-            f"30,000 bytes got {code.name}, expected MESSAGE_TOO_LARGE",
-        )
+        expect_equal("30,000 bytes got", code.name, ErrorCode.MESSAGE_TOO_LARGE.name)
         return f"{RECORDS} records more through it, the limit of gate.yaml holds; SIGTERM: 0"
 
     def claims_are_read(self) -> str:
@@ -347,7 +332,7 @@ class Rehearsal:
         Lines may have new fields; none may be gone.
         """
         shown = self.claims_in_files()
-        expect(len(shown) == len(self.claims_shown), "claims show prints more or fewer batches")
+        expect_equal("batches of claims show:", len(shown), len(self.claims_shown))
         kept = all(
             old.items() <= new.items() for old, new in zip(self.claims_shown, shown, strict=True)
         )
@@ -358,7 +343,7 @@ class Rehearsal:
         trusting = ("--as", "produce", "--accept-claims-header", "--claims", "trust")
         claims = self.summary(OLD, "check", *trusting, CLAIMED_BATCHES)["claims"]
         wanted = {"trusted": len(self.good_batches)}
-        expect(claims == wanted, f"check --claims trust: claims {claims}, expected {wanted}")
+        expect_equal("check --claims trust: claims", claims, wanted)
         return f"{len(self.claims_shown)} batches as before, honest; {wanted['trusted']} accepted on trust"
 
     def claims_are_trusted(self) -> str:
@@ -367,12 +352,10 @@ class Rehearsal:
         with self.old_gate_running() as gate:
             for batch, tag in zip(self.good_batches, tags, strict=True):
                 code = clients.send_batch(gate.bootstrap, ORDERS, batch, (TAG, tag))
-                expect(
-                    code is ErrorCode.NONE, f"a batch with claims got {code.name}, expected NONE"
-                )
+                expect_equal("a batch with claims got", code.name, ErrorCode.NONE.name)
                 self.stored[ORDERS] += 2
             trusted = gate.metric("batchval_gate_claims_trusted_total")
-        expect(trusted == len(tags), f"the gate trusted {trusted:g} claims, expected {len(tags)}")
+        expect_equal("claims that the gate trusted:", trusted, len(tags))
         return f"the gate trusted {len(tags)} of {len(tags)}"
 
     def audit_is_resumed(self) -> str:
@@ -381,17 +364,11 @@ class Rehearsal:
             OLD, DATA, "--topics", ORDERS, "--since", STATE, "--out", f"{STATE}-resumed"
         )
         wanted = self.stored[ORDERS] - self.audited
-        expect(
-            later["records"] == wanted,
-            f"{later['records']} records audited since, expected {wanted}",
-        )
+        expect_equal("records audited since:", later["records"], wanted)
         unchanged = self.audit(
             OLD, GOOD, "--since", OLD_AUDIT, "--out", "/srv/audit/segments-resumed"
         )
-        expect(
-            unchanged["batches"] == 0,
-            f"{unchanged['batches']} batches of unchanged segments were read again",
-        )
+        expect_equal("batches read again of unchanged segments:", unchanged["batches"], 0)
         self.audit(OLD, GOOD, "--out", "/srv/audit/segments-by-new")
         self.batchval(OLD, "audit", "--compare", OLD_AUDIT, "/srv/audit/segments-by-new")
         return (
@@ -403,10 +380,7 @@ class Rehearsal:
 def summary_in(lines: str) -> dict[str, Any]:
     """Return the last line of ``--json``, which is the summary."""
     summary: dict[str, Any] = json.loads(lines.splitlines()[-1])
-    expect(
-        summary.get("type") == "summary",
-        f"the last line is of type {summary.get('type')!r}, expected 'summary'",
-    )
+    expect_equal("the last line is of type", summary.get("type"), "summary")
     return summary
 
 
@@ -418,10 +392,7 @@ def tags_of(claimed: bytes, plain: Iterable[bytes]) -> Iterator[bytes]:
     """
     position = 0
     for batch in plain:
-        expect(
-            claimed[position + 16] == 3,
-            f"the batch at {position} has magic {claimed[position + 16]}, expected 3",
-        )
+        expect_equal(f"the batch at {position} has magic", claimed[position + 16], 3)
         claims = claimed[position + CLAIMS_START : position + CLAIMS_END]
         yield b"\1" + claims + batch[17:21]
         position += 12 + struct.unpack_from(">i", claimed, position + 8)[0]

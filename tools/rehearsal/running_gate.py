@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from tests.support.health import page
-from tools.rehearsal.steps import StepFailed, expect
+from tools.rehearsal.steps import StepFailed, expect, expect_equal
 from tools.rehearsal.tree import Tree, running
 
 START_S = 60.0
@@ -41,7 +41,7 @@ class Gate:
             code = self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             raise StepFailed(f"the gate did not end within {STOP_S:g} s of SIGTERM") from None
-        expect(code == 0, f"the gate ended with exit code {code} after SIGTERM, expected 0")
+        expect_equal("after SIGTERM the gate ended with exit code", code, 0)
 
 
 @contextlib.contextmanager

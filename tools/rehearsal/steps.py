@@ -33,3 +33,8 @@ def expect(condition: object, reason: str) -> None:
     """Raise StepFailed with a reason unless a condition holds."""
     if not condition:
         raise StepFailed(reason)
+
+
+def expect_equal(what: str, found: object, wanted: object) -> None:
+    """Raise StepFailed with both values unless they are equal."""
+    expect(found == wanted, f"{what} {found}, expected {wanted}")

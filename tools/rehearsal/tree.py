@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.rehearsal.steps import StepFailed, expect
+from tools.rehearsal.steps import StepFailed, expect, expect_equal
 from tools.rehearsal.wheels import WORK
 
 BASE = WORK / "base"
@@ -116,10 +116,7 @@ class Tree:
             "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
         ).strip()
         own = "{}.{}".format(*sys.version_info[:2])
-        expect(
-            version == own,
-            f"the tree has Python {version}, this environment {own}: wheels fit one version",
-        )
+        expect_equal("wheels fit one version: the Python of the tree is", version, own)
         return version
 
     def _search_path(self) -> str:
