@@ -116,23 +116,9 @@ def digest(path: Path) -> str:
 def build(what: str, source: Path, out: Path, **env: str) -> Path:
     """Build an sdist or a wheel from a folder and return its file."""
     out.mkdir(parents=True)
-    settings = {
-        **os.environ,
-        "SOURCE_DATE_EPOCH": source_date(),
-        "BATCHVAL_BUILD": "release",
-        **env,
-    }
-    run(
-        sys.executable,
-        "-m",
-        "build",
-        "--no-isolation",
-        f"--{what}",
-        "--outdir",
-        out,
-        source,
-        env=settings,
-    )
+    settings = os.environ | {"SOURCE_DATE_EPOCH": source_date(), "BATCHVAL_BUILD": "release"} | env
+    command = [sys.executable, "-m", "build", "--no-isolation", f"--{what}"]
+    run(*command, "--outdir", out, source, env=settings)
     (made,) = out.iterdir()
     return made
 
@@ -296,12 +282,16 @@ def prepare_core_tests(wheel: Path, source: Path) -> tuple[Path, Path]:
                 source / name, place / name
             )
         python = environment("tests", wheel, "test")
-        where = run(
-            python, "-c", "import batchval; print(batchval.__file__)", cwd=place, env=bare(python)
-        ).strip()
-        if not Path(where).is_relative_to(python.parents[1]):
-            raise DistError(f"the tests would import {where}, not the wheel")
+        check_import("batchval", place, python)
         return place, python
+
+
+def check_import(package: str, place: Path, python: Path) -> None:
+    """Check that tests in a folder import a package of their environment. Raises DistError."""
+    words = f"import {package}; print({package}.__file__)"
+    where = run(python, "-c", words, cwd=place, env=bare(python)).strip()
+    if not Path(where).is_relative_to(python.parents[1]):
+        raise DistError(f"the tests would import {where}, not the wheel")
 
 
 def run_core_tests(place: Path, python: Path) -> None:
@@ -319,15 +309,7 @@ def try_fixtures(source: Path, place: Path, python: Path) -> Path:
     with step("batchval-fixtures"):
         made = build("wheel", source / "fixtures", WORK / "fixtures")
         install(python, "--no-deps", "--no-index", made)
-        where = run(
-            python,
-            "-c",
-            "import batchval_fixtures as one; print(one.ROOT)",
-            cwd=place,
-            env=bare(python),
-        )
-        if not Path(where.strip()).is_relative_to(python.parents[1]):
-            raise DistError(f"the tests would import {where.strip()}, not the wheel")
+        check_import("batchval_fixtures", place, python)
         command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
         command += ["tests/system/kit/installed.py"]
         run(*command, cwd=place, env=bare(python))
