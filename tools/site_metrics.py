@@ -13,46 +13,34 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 __all__ = ["markdown", "metrics"]
 
-#: A gate with everything that has metrics of its own.
-_SETTINGS: dict[str, Any] = {
-    "listeners": [{"address": "127.0.0.1:0"}],
-    "upstream": {"bootstrap": "127.0.0.1:2", "admin": {"mechanism": "NONE"}},
-    "topics": {
-        "policies": [
-            {
-                "match": "*",
-                "record_rules": {"schema_id": {"registry": "default"}},
-                "custom_rules": ["builtins:len"],
-            }
-        ]
-    },
-    "schema_registries": [{"url": "http://127.0.0.1:1"}],
+#: What has metrics of its own, besides what tests/system/deploy/gate_metrics.py sets.
+_MORE: dict[str, Any] = {
     "log": {"audit_file": "/dev/null"},
-    "quarantine": "quarantine",
     "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}},
 }
 
 
 def metrics(folder: str) -> Iterator[tuple[str, str]]:
     """Yield (name with labels, text) of each metric. ``folder``: of the gate's state, empty."""
-    from batchval.proxy.life.gate import Gate
     from batchval.proxy.life.reloading import Reloader
     from batchval.proxy.settings.loading import settings_from
-    from batchval.proxy.workers.pool import WorkerPool
+    from batchval.proxy.workers.parent import gate_of
+    from tests.system.deploy.gate_metrics import settings
 
-    gate = Gate(settings_from(_SETTINGS | {"state_directory": folder}))
-    gate.metrics.add(Reloader(gate, None, {}).families)
-    pool: Any = SimpleNamespace(serving=(), restarts_total=0, workers=())
-    gate.metrics.add(lambda: WorkerPool.families(pool))
-    yield "info{mode,version,python}", "What runs."
-    for family in gate.metrics.families():
-        labels = f"{{{','.join(family.labels)}}}" if family.labels else ""
-        yield f"{family.name}{'_total' if family.kind == 'counter' else ''}{labels}", family.text
+    found = {"info{mode,version,python}": "What runs."}
+    for workers in (1, 2):  # one process, and the parent of several
+        gate = gate_of(settings_from(settings(Path(folder)) | _MORE | {"workers": workers}))
+        gate.metrics.add(Reloader(gate, None, {}).families)
+        for family in gate.metrics.families():
+            labels = f"{{{','.join(family.labels)}}}" if family.labels else ""
+            suffix = "_total" if family.kind == "counter" else ""
+            found[f"{family.name}{suffix}{labels}"] = family.text
+    yield from found.items()
 
 
 def markdown() -> str:
