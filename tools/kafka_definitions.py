@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 
 LAST = 32767
 FIXED = {

@@ -348,7 +348,8 @@ class _Walker:
                 yield f"skip(c, max(n, 0) * {FIXED[field.type]})"
                 return
             yield "for _i in range(n):"
-            yield f"    {self._call(field.struct, table) if field.struct else _skipped(field, 'False')}"
+            one = self._call(field.struct, table) if field.struct else _skipped(field, "False")
+            yield f"    {one}"
             yield "    if c.wrong:"
             yield "        return"
         elif field.struct:
