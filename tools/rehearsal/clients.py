@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from batchval.errors import ErrorCode
 from tests.support import proxy as requests
@@ -20,12 +19,6 @@ DEADLINE_S = 60.0
 #: librdkafka writes warnings to the terminal, for example while a coordinator loads
 LOG_LEVEL = 3
 RECORDS_IN_A_BATCH = 50
-
-
-def create_topic(bootstrap: str, topic: str) -> None:
-    """Create a topic with one partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes], codec: str) -> None:

@@ -17,6 +17,7 @@ from batchval.core.claims import TAG
 from batchval.errors import ErrorCode
 from batchval.report.units import plural
 from tests.support import proxy as batches
+from tests.support.topics import make_topic
 from tests.system.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tools.rehearsal import clients, wheels
 from tools.rehearsal.running_gate import Gate, running_gate
@@ -132,7 +133,7 @@ class Rehearsal:
         self._open.callback(self._keep_broker_log)
         self.broker = self._open.enter_context(KafkaBroker(self.tree.path(f"{BROKER}/.")))
         for topic in (ORDERS, FRESH):
-            clients.create_topic(self.broker.bootstrap, topic)
+            make_topic(self.broker.bootstrap, topic)
         return f"Kafka {KAFKA_VERSION} at {self.broker.bootstrap}"
 
     def _keep_broker_log(self) -> None:

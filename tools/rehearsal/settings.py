@@ -51,20 +51,14 @@ def lost_settings(old: Any, new: Any, key: str = "") -> list[str]:
 
     Both are what ``--print-config`` prints. Settings that only ``new`` has are ignored.
     """
+    lines: list[str] = []
     if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            line
-            for name, value in old.items()
-            for line in (
-                lost_settings(value, new[name], f"{key}.{name}".lstrip("."))
-                if name in new
-                else [f"{key}.{name} is gone".lstrip(".")]
-            )
-        ]
+        for name, value in old.items():
+            inner = f"{key}.{name}".lstrip(".")
+            lines += lost_settings(value, new[name], inner) if name in new else [f"{inner} is gone"]
+        return lines
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            line
-            for at, (first, second) in enumerate(zip(old, new, strict=True))
-            for line in lost_settings(first, second, f"{key}[{at}]")
-        ]
+        for at, pair in enumerate(zip(old, new, strict=True)):
+            lines += lost_settings(*pair, f"{key}[{at}]")
+        return lines
     return [] if old == new else [f"{key} was {old!r}, is {new!r}"]
