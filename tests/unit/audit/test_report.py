@@ -344,7 +344,7 @@ def test_columns_are_stacked_to_their_sum() -> None:
 
 
 def test_the_costs_are_those_of_the_kept_benches() -> None:
-    from tools import audit_costs
+    from bench.pages import audit_costs
 
     kept = json.loads((ROOT / "batchval" / "audit" / "costs.json").read_text("utf-8"))
     made = audit_costs.costs()
