@@ -22,7 +22,7 @@ def run(files: Mapping[Path, str]) -> int:
     names = ", ".join(str(path.relative_to(ROOT)) for path in found)
     if "--check" in sys.argv[1:]:
         if found:
-            print(f"not up to date: {names}. Run python {sys.argv[0]}", file=sys.stderr)
+            print(f"not up to date: {names}. Run this without --check", file=sys.stderr)
         return int(bool(found))
     for path in found:
         path.parent.mkdir(exist_ok=True)

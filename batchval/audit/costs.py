@@ -1,5 +1,5 @@
-"""CPU time that batches cost, as the benches measured it: costs.json, made by tools/audit_costs.py
-of their results.
+"""CPU time that batches cost, as the benches measured it: costs.json, which
+bench/pages/audit_costs.py computes from their results.
 
 Nanoseconds are ``a * batches + b * records + c * bytes``, for each codec and way. Bytes are as
 stored. A GB is 10^9.

@@ -7,6 +7,7 @@ this package read nothing but that JSON:
     index                                            docs/benchmarks/README.md
     reports                                          sections of docs/reports
     headline, bars                                   the rows and the chart of the project's README
+    audit_costs                                      batchval/audit/costs.json, by its own command
 
 ``python -m bench.pages`` writes all of it again (`__main__`).
 """

@@ -1,6 +1,6 @@
 """Compute the cost of validating a batch, from kept bench results: batchval/audit/costs.json.
 
-    python tools/audit_costs.py [--check]
+    python -m bench.pages.audit_costs [--check]
 
 For each codec and way, nanoseconds are a * batches + b * records + c * bytes (as stored), a, b and
 c not below 0, fitted to the relative error over the bench's cells of magic 2. So the sum
@@ -16,19 +16,15 @@ import itertools
 import json
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
+import bench.pages as place
+from bench.validation import batches, cells
+from tools import generated_files
 
-from bench.validation import batches, cells  # noqa: E402
-from tools import generated_files  # noqa: E402
-
-RESULTS = ROOT / "bench" / "results"
-COSTS = ROOT / "batchval" / "audit" / "costs.json"
+COSTS = place.ROOT / "batchval" / "audit" / "costs.json"
 #: bench -> what costs.json says of its run, besides date, commit and processor
 SOURCES = {"validation": "kafka", "claims": "kafka", "audit-engines": "batches"}
 #: way -> (bench, the name of its time there, which of its times)
@@ -68,8 +64,8 @@ def fit(cases: list[tuple[int, int, float]]) -> dict[str, float]:
 
 def costs() -> dict[str, Any]:
     """Return the content of costs.json."""
-    found = {name: json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in SOURCES}
-    answer: dict[str, Any] = {"made_by": "tools/audit_costs.py", "sources": {}, "ways": {}}
+    found = {name: place.read(name) for name in SOURCES}
+    answer: dict[str, Any] = {"made_by": "bench/pages/audit_costs.py", "sources": {}, "ways": {}}
     for name, own in SOURCES.items():
         answer["sources"][f"bench/results/{name}.json"] = {
             key: found[name]["machine"][key] for key in ("date", "commit", "processor", own)

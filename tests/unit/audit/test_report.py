@@ -348,7 +348,7 @@ def test_the_costs_are_those_of_the_kept_benches() -> None:
 
     kept = json.loads((ROOT / "batchval" / "audit" / "costs.json").read_text("utf-8"))
     made = audit_costs.costs()
-    assert kept["sources"] == made["sources"], "python tools/audit_costs.py makes it again"
+    assert kept["sources"] == made["sources"], "python -m bench.pages.audit_costs makes it again"
     for way, by_codec in made["ways"].items():
         for codec, costs in by_codec.items():
             # another release of a codec's library compresses a little otherwise
