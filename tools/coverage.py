@@ -64,7 +64,7 @@ source = {CORE}
 omit = *.pxd
 data_file = .coverage
 [report]
-include = {CORE}/*.pyx
+include = {CORE}/**/*.pyx
 """
 #: what a copy does without: what is built, and what is large
 LEFT_OUT = shutil.ignore_patterns(
