@@ -34,29 +34,6 @@ TESTS = [
     "tests/evidence/conformance/test_golden.py",
     "tests/unit/segment",
 ]
-#: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they
-#: add none
-LEFT_TO_OTHERS = (
-    "many_records",
-    "many_record_errors",
-    "across_the_blocks",
-    "far_back",
-    "bounded_to_the_byte",
-    "cut_off_streams",
-    "flipped_bits",
-    "random_bytes",
-    "random_headers",
-    "in_many_threads",
-    "is_read_here",
-    "provider_may_change",
-    "tail_of_zeros",
-    "let_go_of_the_gil",
-    "released_after_the_interpreter",  # lines are not traced then
-    "more_policies",
-    "policy_that_died",
-    "another_expectation",
-    "one_that_is_computed",
-)
 SETTINGS = f"""
 [run]
 plugins = Cython.Coverage
@@ -100,7 +77,7 @@ def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
     if built.returncode:
         raise NothingMeasured(f"the traced build failed:\n{built.stderr[-3000:]}")
     present = [name for name in tests if (tree / name).exists()]
-    chosen = ["-m", "not slow and not jvm", "-k", f"not ({' or '.join(LEFT_TO_OTHERS)})"]
+    chosen = ["-m", "not slow and not jvm and not untraced"]
     run = [python, "-m", "coverage", "run", "-m", "pytest", "-q", "--durations=10"]
     run += [*chosen, *present]
     passed = subprocess.run(run, cwd=tree, env=environment, check=False).returncode == 0

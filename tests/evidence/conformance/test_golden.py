@@ -53,6 +53,7 @@ def test_an_extra_refuses_with_its_code(rule):
     }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_another_expectation_would_be_noticed(case):
     wrong = copy.deepcopy(case)

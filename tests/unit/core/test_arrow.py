@@ -224,6 +224,8 @@ def test_children_outlive_their_parent() -> None:
     assert not is_held(columns)
 
 
+# lines are not traced after the interpreter has ended
+@pytest.mark.untraced
 def test_released_after_the_interpreter() -> None:
     """The C library calls ``release`` when the interpreter has ended and its objects are gone."""
     code = """

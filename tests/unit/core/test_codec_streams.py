@@ -295,6 +295,7 @@ def test_zstd(what: str, provider: str) -> None:
     assert LogValidator().check(data, now_ms=NOW).rule is strict
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("level", [1, 3, 9, 19])
 @pytest.mark.parametrize("size", [100, 20_000, 131_072, 131_073, 400_000, 3_000_000])
 def test_zstd_windows_and_matches_far_back(level: int, size: int, provider: str) -> None:
@@ -309,6 +310,7 @@ def test_zstd_windows_and_matches_far_back(level: int, size: int, provider: str)
 # ---- limits --------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
 @pytest.mark.parametrize("size", [1000, 16_384, 70_000, 5_000_000])
 def test_a_whole_batch_is_bounded_to_the_byte(codec: str, size: int, provider: str) -> None:

@@ -189,6 +189,7 @@ def test_columns_grow(count: int) -> None:
         assert len(columns[name]) == count
 
 
+@pytest.mark.untraced
 def test_long_scans_let_go_of_the_gil() -> None:
     data = batch(records(100)) * 3000
     results: list[int] = []

@@ -51,6 +51,7 @@ def convert(
 # ---- the checksum --------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "size", [0, 1, 1985, 1986, 1987, 1988, 2047, 2048, 2049, 4096, 65_537, 1_000_000]
 )
@@ -298,6 +299,7 @@ def test_records_that_a_buffer_refers_to_are_not_written_over(
 # ---- compressors ---------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("provider", compression.PROVIDERS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_compressed_here_is_read_here(codec: str, provider: str) -> None:

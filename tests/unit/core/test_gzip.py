@@ -93,6 +93,7 @@ def small() -> list[bytes]:
 SMALL = small()
 
 
+@pytest.mark.untraced
 def test_cut_off_streams() -> None:
     """At every byte: the same content so far, and not one byte less or more."""
     tried = 0
@@ -119,6 +120,7 @@ def agrees(data: bytes) -> str:
     return status
 
 
+@pytest.mark.untraced
 def test_flipped_bits() -> None:
     seen = {"done": 0, "short": 0, "bad": 0}
     for _ in range(6000):
@@ -129,6 +131,7 @@ def test_flipped_bits() -> None:
     assert min(seen.values()) > 300
 
 
+@pytest.mark.untraced
 def test_random_bytes() -> None:
     seen = {"done": 0, "short": 0, "bad": 0}
     for _ in range(12_000):

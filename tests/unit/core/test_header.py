@@ -70,6 +70,7 @@ def test_every_beginning_of_a_batch(cut: int) -> None:
     assert KAFKA.check_request(PLAIN[:cut]).ok == (cut == len(PLAIN))
 
 
+@pytest.mark.untraced
 def test_random_headers() -> None:
     noise = random.Random(7)
     for _ in range(3000):

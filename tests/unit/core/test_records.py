@@ -225,6 +225,7 @@ def test_timestamps_wrap_at_64_bits(codec: str) -> None:
 LENGTHS = [0, 1, 63, 64, 8191, 8192, 8193, 16383, 16384, 16385, 40_000, 131_072, 300_000]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("codec", CODECS)
 def test_fields_across_the_blocks_of_a_stream(codec: str) -> None:
     """Every field of some record falls on a border: the walk must not mind where blocks end."""
@@ -247,6 +248,7 @@ def test_fields_across_the_blocks_of_a_stream(codec: str) -> None:
             assert result.max_timestamp == NOW + 2**40
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_many_records(codec: str) -> None:
     data = batch(records(70_000), codec=CODECS[codec])

@@ -352,6 +352,7 @@ def test_record_errors_have_text_and_rule() -> None:
     assert caught.value.result is result
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("count", [1, 64, 999, 1000, 1001, 10_000])
 @pytest.mark.parametrize("mode", ["strict", "kafka"])
 def test_many_record_errors(count: int, mode: Any) -> None:
@@ -753,6 +754,7 @@ def test_bad_policies(policies: Any) -> None:
         STRICT.check_ranges(PLAIN, [(0, 5), (5, 6)], policies, now_ms=NOW)
 
 
+@pytest.mark.untraced
 def test_a_policy_that_died_is_not_mistaken_for_its_successor() -> None:
     """Compiled policies are kept by id: thousands of short-lived ones must each be judged by their
     own rules.
@@ -764,6 +766,7 @@ def test_a_policy_that_died_is_not_mistaken_for_its_successor() -> None:
         assert columns["rule"][0] == (13 if limit < len(PLAIN) else 0)
 
 
+@pytest.mark.untraced
 def test_more_policies_than_are_kept() -> None:
     policies = [TopicPolicy(max_message_bytes=n) for n in range(10_050)]
     columns = STRICT.check_ranges(PLAIN, [(0, len(PLAIN))] * len(policies), policies, now_ms=NOW)
@@ -786,6 +789,7 @@ def test_with_policy_keeps_every_setting() -> None:
     assert (log.mode, log.profile) == ("kafka", "log")
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("provider", compression.PROVIDERS)
 def test_one_validator_in_many_threads(provider: str) -> None:
     """Long batches of every codec, good and bad: calls without the GIL must not see each other's

@@ -161,6 +161,7 @@ def test_zeros_end_at_the_first_byte_that_is_none(tmp_path: Path, after: int) ->
         assert met[1] == Damage(len(batch()), zeros, "size", 0)
 
 
+@pytest.mark.untraced
 def test_a_long_tail_of_zeros_is_looked_through_once(tmp_path: Path) -> None:
     path = write(tmp_path, batch())
     with path.open("ab") as file:
