@@ -105,7 +105,7 @@ lint: build  ## runs ruff, cython-lint, mypy (strict), the import contract, and 
 	$(PY) -m bench.pages --commits
 
 coverage: build  ## measures the line coverage of the core's .pyx files into docs/reports; fails below its floor
-	$(PY) tools/coverage.py --floor 90 --page
+	$(PY) -m tools.coverage --floor 90 --page
 
 hostile: build  ## runs every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
 	$(PY) tests/evidence/hostile/fuzz.py --seconds 60 --everything

@@ -1,6 +1,6 @@
 """Line coverage of the core's .pyx files: a table, and a floor to stay above.
 
-    python tools/coverage.py [--floor PERCENT] [--missing] [--page] [TESTS ...]
+    python -m tools.coverage [--floor PERCENT] [--missing] [--page] [TESTS ...]
 
 Copies the tree, builds the extension modules there with line tracing (``BATCHVAL_BUILD=trace``,
 without a build_dir: with one, Cython's plugin ignores every .pyx and reports full coverage), and
@@ -22,11 +22,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bench.pages import reports
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.pages import reports  # noqa: E402
-
 CORE = "batchval/core"
 TESTS = [
     "tests/unit/core",
@@ -42,6 +40,7 @@ omit = *.pxd
 data_file = .coverage
 [report]
 include = {CORE}/**/*.pyx
+precision = 1
 """
 #: what a copy does without: what is built, and what is large
 LEFT_OUT = shutil.ignore_patterns(
@@ -60,8 +59,8 @@ def copy_tree(to: Path) -> None:
         pyx.with_suffix(".c").unlink(missing_ok=True)
 
 
-def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
-    """Return (coverage's report by file, whether all tests passed)."""
+def measure(tree: Path, tests: list[str], missing: bool) -> tuple[dict[str, Any], bool]:
+    """Print coverage's table. Return (coverage's report by file, whether all tests passed)."""
     (tree / ".coveragerc").write_text(SETTINGS, "utf-8")
     python = sys.executable
     build = [python, "setup.py", "--quiet", "build_ext", "--inplace"]
@@ -77,39 +76,29 @@ def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
     if built.returncode:
         raise NothingMeasured(f"the traced build failed:\n{built.stderr[-3000:]}")
     present = [name for name in tests if (tree / name).exists()]
+    coverage = [python, "-m", "coverage"]
     chosen = ["-m", "not slow and not jvm and not untraced"]
-    run = [python, "-m", "coverage", "run", "-m", "pytest", "-q", "--durations=10"]
-    run += [*chosen, *present]
+    run = [*coverage, "run", "-m", "pytest", "-q", "--durations=10", *chosen, *present]
     passed = subprocess.run(run, cwd=tree, env=environment, check=False).returncode == 0
-    report = [python, "-m", "coverage", "json", "-q", "-o", "coverage.json"]
-    subprocess.run(report, cwd=tree, env=environment, check=False)
+    table = [*coverage, "report", *["--show-missing"] * missing]
+    for report in (table, [*coverage, "json", "-q", "-o", "coverage.json"]):
+        subprocess.run(report, cwd=tree, env=environment, check=False)
     try:
         return json.loads((tree / "coverage.json").read_text("utf-8"))["files"], passed
     except (OSError, KeyError) as error:
         raise NothingMeasured(f"coverage wrote no report: {error}") from None
 
 
-def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
-    """Print a line a module and the total; return the total in per cent."""
+def total(files: dict[str, Any], modules: list[str]) -> float:
+    """Return the share of covered lines in per cent. NothingMeasured if a module has none."""
     statements = covered = 0
-    print(f"{'module':<32}{'lines':>7}{'missed':>8}{'covered':>10}")
     for module in modules:
         found = files.get(module)
         if found is None or not found["summary"]["num_statements"] or not found["executed_lines"]:
             raise NothingMeasured(f"{module}: no line was measured")
-        summary = found["summary"]
-        statements += summary["num_statements"]
-        covered += summary["covered_lines"]
-        name = module.removeprefix(CORE + "/")
-        share = 100 * summary["covered_lines"] / summary["num_statements"]
-        print(
-            f"{name:<32}{summary['num_statements']:>7}{summary['missing_lines']:>8}{share:>9.1f}%"
-        )
-        if missing and found["missing_lines"]:
-            print("    " + ", ".join(map(str, found["missing_lines"])))
-    total = 100 * covered / statements
-    print(f"{'total':<32}{statements:>7}{statements - covered:>8}{total:>9.1f}%")
-    return total
+        statements += found["summary"]["num_statements"]
+        covered += found["summary"]["covered_lines"]
+    return 100 * covered / statements
 
 
 def measurement(files: dict[str, Any]) -> dict[str, Any]:
@@ -147,8 +136,8 @@ def main() -> int:
         tree = Path(folder) / "tree"
         copy_tree(tree)
         try:
-            files, passed = measure(tree, options.tests)
-            total = table(files, modules, options.missing)
+            files, passed = measure(tree, options.tests, options.missing)
+            share = total(files, modules)
             if options.page and passed:
                 kept = measurement({module: files[module] for module in modules})
                 reports.save("coverage", run | kept)
@@ -158,8 +147,8 @@ def main() -> int:
     if not passed:
         print("coverage: tests failed", file=sys.stderr)
         return 1
-    if total < options.floor:
-        print(f"coverage: {total:.1f} % is below {options.floor} %", file=sys.stderr)
+    if share < options.floor:
+        print(f"coverage: {share:.1f} % is below {options.floor} %", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""tools/coverage.py: what it prints, and that numbers which are none are never taken for 100 %."""
+"""tools/coverage.py: its exit codes, and that numbers which are none are never taken for 100 %."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measured(lines: int, missing: list[int]) -> dict[str, Any]:
 )
 def test_a_module_of_which_nothing_was_measured(files: dict[str, Any]) -> None:
     with pytest.raises(tool.NothingMeasured, match=r"a\.pyx"):
-        tool.table(files, ["a.pyx"], missing=False)
+        tool.total(files, ["a.pyx"])
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_exit_codes(
     (tmp_path / "batchval" / "core" / "a.pyx").touch()
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     files = {"batchval/core/a.pyx": measured(10, [7])}
-    monkeypatch.setattr(tool, "measure", lambda tree, tests: (files, passed))
+    monkeypatch.setattr(tool, "measure", lambda tree, tests, missing: (files, passed))
     monkeypatch.setattr(sys, "argv", ["coverage.py", "--floor", str(floor)])
     assert tool.main() == code
-    monkeypatch.setattr(tool, "measure", lambda tree, tests: ({}, True))
+    monkeypatch.setattr(tool, "measure", lambda tree, tests, missing: ({}, True))
     assert tool.main() == 4
