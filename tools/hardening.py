@@ -34,16 +34,7 @@ BRANCHES = {
 LIBRARIES = {"libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 LIBRARIES |= {"libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"}
 #: glibc has a checked form of each (__snprintf_chk) that is used whatever is known of sizes
-UNFORTIFIED = {
-    "printf",
-    "fprintf",
-    "sprintf",
-    "snprintf",
-    "vprintf",
-    "vfprintf",
-    "vsprintf",
-    "vsnprintf",
-}
+UNFORTIFIED = {f"{v}{target}printf" for v in ("", "v") for target in ("", "f", "s", "sn")}
 
 
 def modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
