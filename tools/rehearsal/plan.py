@@ -19,6 +19,7 @@ from batchval.report.units import plural
 from tests.support import proxy as batches
 from tests.support.topics import make_topic
 from tests.system.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
+from tools.dist import digest
 from tools.rehearsal import clients, wheels
 from tools.rehearsal.running_gate import Gate, running_gate
 from tools.rehearsal.settings import GATE, lost_settings
@@ -124,7 +125,7 @@ class Rehearsal:
             for file in files:
                 shutil.copy(file, self.tree.path(f"{folder}/{file.name}"))
         return (
-            f"new {self.new} ({new_origin}, sha256 {wheels.digest(new)}); "
+            f"new {self.new} ({new_origin}, sha256 {digest(new)[:12]}); "
             f"previous {self.old} (commit {self.commit}); {len(others)} wheels of dependencies"
         )
 

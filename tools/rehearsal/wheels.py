@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import subprocess
 import sys
@@ -88,11 +87,6 @@ def dependencies(wheels: list[Path]) -> list[Path]:
         for own in kept.glob("batchval-*.whl"):
             own.unlink()
     return sorted(kept.glob("*.whl"))
-
-
-def digest(wheel: Path) -> str:
-    """Return the first 12 digits of a wheel's SHA-256."""
-    return hashlib.sha256(wheel.read_bytes()).hexdigest()[:12]
 
 
 def _git(*words: str) -> str:
