@@ -141,14 +141,28 @@ class Rehearsal:
         with contextlib.suppress(OSError):
             shutil.copy(self.tree.path(f"{BROKER}/broker.log"), LOGS / "broker.log")
 
-    def install(self, place: str, own: str, *options: str) -> int:
-        """Install batchval of one folder from wheels of the tree; return how many there were."""
+    def install(self, place: str, own: str, version: str, *options: str) -> int:
+        """Install batchval of one folder from wheels of the tree; return how many there were.
+
+        StepFailed unless ``batchval --version`` prints this version then.
+        """
         pip = (f"{place}/bin/pip", "--isolated", "--disable-pip-version-check")
         report, links = "/tmp/report.json", ("--find-links", WHEELS, "--find-links", own)
         wanted = f"batchval[{wheels.EXTRAS}]"
         self.tree.run(*pip, "install", "--no-index", *links, "--report", report, *options, wanted)
         self.tree.run(*pip, "check")
+        shown = self.batchval(place, "--version")
+        expect(
+            version in shown.replace(",", " ").split(),
+            f"batchval --version prints {shown!r}, expected {version}",
+        )
         return len(json.loads(self.tree.path(report).read_text())["install"])
+
+    def install_anew(self, place: str, own: str, version: str) -> str:
+        """Install batchval into a new environment."""
+        self.tree.run("python3", "-m", "venv", place)
+        count = self.install(place, own, version)
+        return f"batchval[{wheels.EXTRAS}] {version}: {count} wheels"
 
     def batchval(self, place: str, *words: str, code: int = 0) -> str:
         """Run the installed command and return its standard output."""
@@ -159,14 +173,6 @@ class Rehearsal:
         summary = summary_in(self.batchval(place, *words, "--json"))
         expect_equal(f"{' '.join(words)}: findings", summary["findings"], 0)
         return summary
-
-    def expect_version(self, place: str, version: str) -> None:
-        """Run ``batchval --version`` and compare."""
-        shown = self.batchval(place, "--version")
-        expect(
-            version in shown.replace(",", " ").split(),
-            f"batchval --version prints {shown!r}, expected {version}",
-        )
 
     def old_gate_running(self) -> contextlib.AbstractContextManager[Gate]:
         """Start the gate of the first environment with the settings of the old version."""
@@ -194,10 +200,7 @@ class Rehearsal:
 
     def old_install(self) -> str:
         """Install the previous wheel with its extras."""
-        self.tree.run("python3", "-m", "venv", OLD)
-        count = self.install(OLD, OLD_WHEEL)
-        self.expect_version(OLD, self.old)
-        return f"batchval[{wheels.EXTRAS}] {self.old}: {count} wheels"
+        return self.install_anew(OLD, OLD_WHEEL, self.old)
 
     def old_settings(self) -> str:
         """Write settings that the previous version accepts, and keep how it reads them."""
@@ -262,10 +265,7 @@ class Rehearsal:
 
     def new_install(self) -> str:
         """Install the new wheel into an environment of its own."""
-        self.tree.run("python3", "-m", "venv", NEW)
-        count = self.install(NEW, NEW_WHEEL)
-        self.expect_version(NEW, self.new)
-        return f"batchval[{wheels.EXTRAS}] {self.new}: {count} wheels"
+        return self.install_anew(NEW, NEW_WHEEL, self.new)
 
     def new_check(self) -> str:
         """Check good segments, and one with a damaged byte."""
@@ -304,8 +304,7 @@ class Rehearsal:
     def upgrade(self) -> str:
         """Upgrade the first environment as a user does."""
         again = ["--force-reinstall"] if self.old == self.new else []
-        count = self.install(OLD, NEW_WHEEL, "--upgrade", *again)
-        self.expect_version(OLD, self.new)
+        count = self.install(OLD, NEW_WHEEL, self.new, "--upgrade", *again)
         return f"{self.old} to {self.new}: {plural(count, 'new wheel')}"
 
     def settings_are_read(self) -> str:
