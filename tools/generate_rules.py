@@ -32,6 +32,7 @@ from batchval.core.format.reasons import REASONS  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from batchval.rule_texts import RULE_TEXTS, RuleText  # noqa: E402
 from batchval.rules import FAMILY_STARTS, number_of  # noqa: E402
+from bench.pages.text import table  # noqa: E402
 from tools import generated_files  # noqa: E402
 
 COMMAND = "python tools/generate_rules.py"
@@ -261,23 +262,14 @@ FAMILIES = (
 )
 
 
-def _rows(names: Iterable[str], where: str) -> Iterable[str]:
-    heads = [
-        "number",
-        "id",
-        "slug",
-        *([where] if where else []),
-        "error code",
-        "profiles",
-        "meaning",
-    ]
-    yield "| " + " | ".join(heads) + " |"
-    yield "|" + "---|" * len(heads)
+def _rows(names: Iterable[str], where: str) -> str:
+    """Return the table of a family. ``where``: the heading of Kafka's part, or an empty string."""
+    rows = []
     for name in names:
         text = RULE_TEXTS[name]
-        cells = [str(number_of(name)), name, f"`{text.slug}`", *([text.kafka] if where else [])]
-        cells += [_code(text), _PROFILES[text.profiles], text.summary]
-        yield "| " + " | ".join(cells) + " |"
+        cells = [str(number_of(name)), name, f"`{text.slug}`", text.kafka if where else ""]
+        rows.append([*cells, _code(text), _PROFILES[text.profiles], text.summary])
+    return table(["number", "id", "slug", where, "error code", "profiles", "meaning"], rows)
 
 
 _PROFILES = {"p": "produce", "l": "log", "pl": "log, produce"}
@@ -297,8 +289,6 @@ Apache Kafka 4.4.0, by its source and by starts of a broker on damaged log folde
 does not notice the damage, and serves what it finds. `fixtures/damaged/` has a damaged log for each
 rule from L8 on.
 
-| id | what a broker does |
-|---|---|
 """
 
 VERSIONS = f"""
@@ -323,27 +313,25 @@ def _cell(value: object) -> str:
     )
 
 
-def _versions() -> Iterable[str]:
-    rows = list(KAFKA_VERSIONS.values())
-    yield "| column | " + " | ".join(row.name for row in rows) + " | meaning |"
-    yield "|" + "---|" * (len(rows) + 2)
-    for column in fields(rows[0]):
+def _versions() -> str:
+    versions = list(KAFKA_VERSIONS.values())
+    rows = []
+    for column in fields(versions[0]):
         if column.name != "name":
-            cells = " | ".join(_cell(getattr(row, column.name)) for row in rows)
-            yield f"| `{column.name}` | {cells} | {column.metadata['meaning']} |"
+            cells = [_cell(getattr(one, column.name)) for one in versions]
+            rows.append([f"`{column.name}`", *cells, column.metadata["meaning"]])
+    return table(["column", *(one.name for one in versions), "meaning"], rows)
 
 
 def page() -> str:
     """Return docs/reference/rules.md."""
     parts = [HEAD]
     for (title, text, where), (family, names) in zip(FAMILIES, IDS.items(), strict=True):
-        parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(names, where)), "\n"]
+        parts += [f"\n## {title}\n\n{text}\n\n", _rows(names, where), "\n"]
         if family == "L":
-            parts.append(BROKERS)
-            parts += [
-                f"| {name} | {broker} |\n" for name in names if (broker := RULE_TEXTS[name].broker)
-            ]
-    parts += [VERSIONS, "\n".join(_versions()), "\n"]
+            answers = [[name, what] for name in names if (what := RULE_TEXTS[name].broker)]
+            parts += [BROKERS, table(["id", "what a broker does"], answers), "\n"]
+    parts += [VERSIONS, _versions(), "\n"]
     return "".join(parts)
 
 
