@@ -48,12 +48,10 @@ class Versions:
     def condition(self, span: Versions) -> str:
         """Return the condition on ``version``, which lies in the span; empty if none is needed."""
         low, high = self.first > span.first, self.last < span.last
+        if low and high and self.first == self.last:
+            return f"version == {self.first}"
         if low and high:
-            return (
-                f"version == {self.first}"
-                if self.first == self.last
-                else f"{self.first} <= version <= {self.last}"
-            )
+            return f"{self.first} <= version <= {self.last}"
         return f"version >= {self.first}" if low else f"version <= {self.last}" if high else ""
 
 
@@ -131,12 +129,9 @@ class Definitions:
     @cached_property
     def apis(self) -> list[Definition]:
         """Return the requests of all APIs by key, without those that have no valid version."""
-        found = [
-            f
-            for f in self._files.values()
-            if f["type"] == "request" and f["validVersions"] != "none"
-        ]
-        return [self.load(f["name"]) for f in sorted(found, key=lambda f: f["apiKey"])]
+        requests = [f for f in self._files.values() if f["type"] == "request"]
+        valid = [f for f in requests if f["validVersions"] != "none"]
+        return [self.load(f["name"]) for f in sorted(valid, key=lambda f: f["apiKey"])]
 
     def load(self, name: str, oldest: int | None = None) -> Definition:
         """Return a message's definition, from version ``oldest`` on where Kafka has removed it."""

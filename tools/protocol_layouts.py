@@ -138,8 +138,7 @@ def _part(part: Part, fields: Sequence[Field], *, is_whole: bool) -> Iterator[st
     if members:
         yield f"cdef struct {kind}:"
         yield from (f"    {member}" for member in members)
-        yield ""
-        yield ""
+        yield from ("", "")
     arguments = "Cursor *c, int version"
     arguments += ", int64_t most" if fields[-1].array else ""
     arguments += f", {kind} *p" if members else ""
@@ -168,8 +167,7 @@ def _part(part: Part, fields: Sequence[Field], *, is_whole: bool) -> Iterator[st
         yield from (f"    {'    ' if condition else ''}{line}" for line in lines)
     if is_whole:
         yield "    skip_tags(c)"
-    yield ""
-    yield ""
+    yield from ("", "")
 
 
 def _parts(definitions: Definitions) -> Iterator[str]:
@@ -223,8 +221,7 @@ def _steps(definitions: Definitions) -> Iterator[str]:
                 group = [(kind, sum(size for _, size in group))]
             yield from (f"        ({one}, {argument})," for one, argument in group)
         yield "    ]"
-        yield ""
-        yield ""
+        yield from ("", "")
 
 
 _KINDS = """cdef enum:  # kinds of steps

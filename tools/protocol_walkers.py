@@ -200,8 +200,7 @@ class _Walker:
         if self.walk.whole and self.walk.message.endswith("Request"):
             yield "    if c.at != c.end:"
             yield "        fail(c, TRAILING_BYTES)"
-        yield ""
-        yield ""
+        yield from ("", "")
 
     def reachable(self) -> list[str]:
         """Return the functions that the walk calls, each before its first use."""
@@ -247,8 +246,7 @@ class _Walker:
         arguments += ", int32_t parent" if self._takes_parent(struct) else ""
         yield f"cdef void {self._name(struct)}({arguments}) noexcept nogil:"
         yield from self._body(struct)
-        yield ""
-        yield ""
+        yield from ("", "")
 
     def _body(self, struct: Struct, checks: Sequence[str] = ()) -> Iterator[str]:
         lines = list(self._fields(struct))
@@ -258,8 +256,7 @@ class _Walker:
         if "open_tag" in text:
             yield "    cdef int64_t tag, size_at"
             yield "    cdef const uint8_t *outer"
-        table = self.table_of.get(struct.name)
-        if table:
+        if struct.name in self.table_of:
             yield "    cdef int32_t *row"
         yield from checks
         yield from lines
@@ -409,8 +406,7 @@ class _Walker:
                     yield f"        {self._call(field.struct, None)}"
                     yield "        if c.wrong:"
                     yield "            return"
-                    yield ""
-                    yield ""
+                    yield from ("", "")
 
 
 #: of cursor.pxd
