@@ -276,9 +276,8 @@ _PROFILES = {"p": "produce", "l": "log", "pl": "log, produce"}
 
 
 def _code(text: RuleText) -> str:
-    return (
-        f"{text.error_code.name} {int(text.error_code)}" if text.error_code is not None else "none"
-    )
+    code = text.error_code
+    return "none" if code is None else f"{code.name} {int(code)}"
 
 
 BROKERS = """

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.pages.text import table
+
 ROOT = Path(__file__).resolve().parents[1]
 SUFFIXES: Final = frozenset((".py", ".pyx", ".pxd", ".c", ".h", ".j2"))
 _COMMENT: Final = {
@@ -151,10 +153,8 @@ def markdown(page: Page) -> str:
     """Return the Markdown of one page."""
     text = f"# Files: {page.title}\n\n{page.about} {_HOW}\n"
     for folder, rows in sections(page):
-        text += f"\n## `{folder}`\n\n| file | holds |\n|---|---|\n"
-        for name, what in rows:
-            cell = prose(what).replace("|", r"\|")
-            text += f"| `{name}` | {cell} |\n"
+        cells = [(f"`{name}`", prose(what).replace("|", r"\|")) for name, what in rows]
+        text += f"\n## `{folder}`\n\n{table(['file', 'holds'], cells)}\n"
     return text
 
 

@@ -16,6 +16,7 @@ from tools import site_files
 #: what ``make docs`` has printed: this environment has no gate
 _METRICS = Path(__file__).resolve().parents[1] / "build" / "metrics.md"
 _CODE = re.compile(r"`[^`\n]+`")
+_ROW = re.compile(r"^\|.*", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 #: what a browser fetches without a click; a canonical address is not fetched
@@ -73,11 +74,8 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 
 def _plain_bars(markdown: str) -> str:
     r"""Write \| as | in the code of tables: GitHub needs the backslash, and the site shows it."""
-    lines = markdown.split("\n")
-    return "\n".join(
-        _CODE.sub(_plain_bar, line) if line.startswith("|") else line for line in lines
-    )
 
+    def repaired(row: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: code[0].replace(r"\|", "|"), row[0])
 
-def _plain_bar(code: re.Match[str]) -> str:
-    return code[0].replace(r"\|", "|")
+    return _ROW.sub(repaired, markdown)

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.pages.text import table
+
 __all__ = ["markdown", "metrics"]
 
 #: What has metrics of its own, besides what tests/system/deploy/gate_metrics.py sets.
@@ -46,8 +48,8 @@ def metrics(folder: str) -> Iterator[tuple[str, str]]:
 def markdown() -> str:
     """Return the section that the site appends to the page."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = [f"| `{name}` | {text} |" for name, text in sorted(metrics(folder))]
-    return "\n".join(["\n## All metrics\n", "| metric | text |", "|---|---|", *rows, ""])
+        rows = [(f"`{name}`", text) for name, text in sorted(metrics(folder))]
+    return f"\n## All metrics\n\n{table(['metric', 'text'], rows)}\n"
 
 
 def main(words: list[str]) -> int:

@@ -189,7 +189,7 @@ def test_the_page_names_only_metrics_with_their_labels(tmp_path: Path) -> None:
 def test_each_metric_has_its_text_on_the_site(tmp_path: Path) -> None:
     known = dict(site_metrics.metrics(str(tmp_path)))
     assert [name for name, text in known.items() if not text.endswith(".")] == []
-    rows = site_metrics.markdown().split("|---|---|\n")[1].splitlines()
+    rows = site_metrics.markdown().split("| --- | --- |\n")[1].splitlines()
     assert sorted(rows) == sorted(f"| `{name}` | {text} |" for name, text in known.items())
 
 
