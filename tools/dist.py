@@ -354,16 +354,10 @@ def distribute(keep: bool, compiles: bool) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument(
-        "--keep",
-        action="store_true",
-        help="Keep build/dist: sources, wheels, the environment of tests.",
-    )
-    parser.add_argument(
-        "--compile",
-        action="store_true",
-        help="Compile the C of the first wheel again, as for a release.",
-    )
+    keep = "Keep build/dist: sources, wheels, the environment of tests."
+    parser.add_argument("--keep", action="store_true", help=keep)
+    compiles = "Compile the C of the first wheel again, as for a release."
+    parser.add_argument("--compile", action="store_true", help=compiles)
     options = parser.parse_args(arguments)
     try:
         with step("all"):

@@ -65,11 +65,8 @@ def lock(name: str, upgrade: bool) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument(
-        "--upgrade",
-        action="store_true",
-        help="Take the newest versions that pyproject.toml allows.",
-    )
+    upgrade = "Take the newest versions that pyproject.toml allows."
+    parser.add_argument("--upgrade", action="store_true", help=upgrade)
     options = parser.parse_args(arguments)
     FOLDER.mkdir(exist_ok=True)
     for name in FILES:

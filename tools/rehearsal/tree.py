@@ -112,9 +112,8 @@ class Tree:
         expect(not found, f"the tree has {', '.join(found)}: a bare tree has no build tools")
         expect(not list(self.root.glob("usr/include/python*/Python.h")), "the tree has Python.h")
         self.run("python3", "-c", "import socket; socket.getaddrinfo('pypi.org', 443)", code=1)
-        version = self.run(
-            "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
-        ).strip()
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        version = self.run("python3", "-c", program).strip()
         own = "{}.{}".format(*sys.version_info[:2])
         expect_equal("wheels fit one version: the Python of the tree is", version, own)
         return version
