@@ -201,8 +201,7 @@ cdef class LogValidator:
     ``max_decompressed_bytes``  bounds what a whole batch decompresses to (S8). None: 64 MiB in
                   strict mode, no limit in kafka mode.
     ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the
-    topic has
-                  the defaults of that version.
+                  topic has the defaults of that version.
     ``clock_ns``  a function that gives nanoseconds, for the conversion time in Kafka's statistics.
 
     A validator holds no scratch memory of its own and may be used by many threads at once. Any
