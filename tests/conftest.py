@@ -7,7 +7,7 @@ A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewh
 lists skips with reasons. Where pytest-xdist runs the tests in several processes (``-n``), each
 takes whole files, the longest first.
 
-``make test`` passes ``--brief``: the tests of tests/unit that start no JVM and take no ten seconds,
+``make test`` passes ``--brief``: the tests of tests/unit that start no JVM and are not ``long``,
 and one of each folder of tests/system; what it left out is printed. ``make test-ci`` and ``make
 test-full`` run tests that have the marker ``alone`` in a second stage, in one process: they measure
 time or memory.
@@ -167,7 +167,7 @@ ONE_OF_EACH = {
     "perf": "test_consume_broker.py",
     "producer": "test_broker.py",
     "proxy": "test_real_cluster.py",
-    "spark": "test_damage.py",
+    "spark": "test_engine.py",
 }
 #: What was left out, and how many of it.
 LEFT_OUT = pytest.StashKey[Counter[str]]()

@@ -63,6 +63,7 @@ def of(data: bytes) -> pa.Table:
     return table
 
 
+@pytest.mark.long
 @given(st.lists(st.integers(-2, 30), min_size=1, max_size=40), st.data())
 def test_the_nearest_are_kept_however_counts_come(found: list[int], data: st.DataObject) -> None:
     batches = [stamped(n, hour * HOUR_MS + n, sound=hour >= -1) for n, hour in enumerate(found)]

@@ -100,6 +100,7 @@ def test_workers_are_started_where_they_are_worth_their_start(
     assert processes(200 << 20, uri="s3://bucket/0.log") == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_audit_imports_no_pandas(processes: str, tmp_path: Path) -> None:
     """Check imports: pandas costs 0.17 s of CPU in each process. ``to_pandas`` works afterwards."""

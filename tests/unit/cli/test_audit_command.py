@@ -431,6 +431,7 @@ def _has_open(process: int, ending: str) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_processes_find_what_one_does(run_apart: Run, faulty: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     words = ("audit", "--engine", "local", "--split-bytes", 100, "--now", 1_795_212_000_000, faulty)
@@ -445,6 +446,7 @@ def test_processes_find_what_one_does(run_apart: Run, faulty: Path, tmp_path: Pa
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in same)
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_one_line(large: Path) -> None:
     process, workers = _started(large, "--split-bytes", "4m", "--fail-on", "none")
     os.kill(workers[0], signal.SIGKILL)

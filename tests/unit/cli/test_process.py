@@ -154,6 +154,7 @@ def test_the_table_fits_the_terminal(columns: int) -> None:
         assert "00000000000000000000.log" in text
 
 
+@pytest.mark.long
 def test_a_progress_bar_on_a_terminal_only(tmp_path: Path) -> None:
     path = str(SEGMENTS / "codec-gzip-0")
     with (tmp_path / "out").open("wb") as out:
@@ -211,6 +212,7 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     assert "conformance" in out + err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_output_encoding(run_apart: Run, tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "日本.log"

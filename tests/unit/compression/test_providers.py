@@ -265,6 +265,7 @@ def test_the_self_test_sees_damage_that_goes_unnoticed(monkeypatch: pytest.Monke
 
 
 @pytest.mark.untraced
+@pytest.mark.long
 def test_the_provider_may_change_while_batches_are_judged() -> None:
     """A call reads the provider once: one that asked again for each block took the middle of a
     frame for its start.

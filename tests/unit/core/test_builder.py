@@ -44,6 +44,7 @@ def decoded(batch: Any) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=200)
 @given(records, st.sampled_from(CODECS), st.integers(-1, 2**40), st.booleans())
 def test_what_goes_in_is_accepted_and_comes_out(

@@ -94,6 +94,7 @@ SMALL = small()
 
 
 @pytest.mark.untraced
+@pytest.mark.long
 def test_cut_off_streams() -> None:
     """At every byte: the same content so far, and not one byte less or more."""
     tried = 0
@@ -121,6 +122,7 @@ def agrees(data: bytes) -> str:
 
 
 @pytest.mark.untraced
+@pytest.mark.long
 def test_flipped_bits() -> None:
     seen = {"done": 0, "short": 0, "bad": 0}
     for _ in range(6000):
@@ -262,7 +264,10 @@ def dynamic_block(lengths: dict[int, int], symbols: list[int], last: bool = Fals
     return bits
 
 
-@pytest.mark.parametrize("longest", range(1, 16))
+@pytest.mark.parametrize(
+    "longest",
+    [*range(1, 9), *(pytest.param(n, marks=pytest.mark.long) for n in range(9, 16))],
+)
 def test_blocks_that_end_at_once(longest: int) -> None:
     """The end of the block may be any symbol of its code. What follows it is another block."""
     noise = random.Random(longest)

@@ -270,6 +270,7 @@ async def test_counting_replaces_what_hands_over() -> None:
     eventually(lambda: not natives())
 
 
+@pytest.mark.long
 def test_a_child_of_a_fork_ends() -> None:
     """It has no such thread, whose turn it would wait for."""
     script = """

@@ -160,7 +160,7 @@ def test_every_cut(version: int, decode: str) -> None:
 
 @pytest.mark.parametrize("decode", ["headers", "records", "blocks"])
 @pytest.mark.parametrize("check_crcs", [False, True])
-@pytest.mark.parametrize("size", [1, 3000, 70_000, 700_000])
+@pytest.mark.parametrize("size", [1, 3000, 70_000, pytest.param(700_000, marks=pytest.mark.long)])
 def test_random_pieces(size: int, check_crcs: bool, decode: str) -> None:
     r = random.Random(size)
     logs = {

@@ -247,6 +247,7 @@ def test_a_block_outlives_its_receiver_and_cannot_be_written() -> None:
         part[0] = 1
 
 
+@pytest.mark.long
 def test_what_is_kept_has_a_limit_and_fits() -> None:
     views = []
     for n in range(20):

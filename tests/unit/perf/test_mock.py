@@ -25,6 +25,7 @@ def documented() -> str:
     return str(block)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("client", ["batchval", "librdkafka"])
 def test_the_command_of_the_page_sends_and_reads(client: str) -> None:
     block = documented()

@@ -111,6 +111,7 @@ def test_a_warm_up_is_read_as_with_kafkas_tool(reader: Reader) -> None:
     assert taken(reader, ours("ms", steady=True)) == kafkas
 
 
+@pytest.mark.long
 def test_the_last_line_of_all_output_is_the_steady_state() -> None:
     """``2>&1`` included; nothing else on stdout has the words of Kafka's lines."""
 

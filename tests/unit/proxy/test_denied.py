@@ -247,6 +247,7 @@ def test_the_answer_to_a_large_request_has_no_messages() -> None:
         eventually(lambda: proxy.counters.bytes_held == 0)
 
 
+@pytest.mark.long
 def test_answers_that_are_made_count_as_waiting() -> None:
     # A client that sends 400 requests and reads nothing gets no more than one session may hold.
     large = delete_topics(1, *["t"] * 20_000)

@@ -466,6 +466,7 @@ def test_nothing_is_left_where_no_broker_can_be_reached(
     assert proxy.counters.connections_closed == {"upstream_unreachable": 1 + SESSIONS}
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_many_sessions() -> None:
     with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, no_collector():
         for _ in range(1_000):

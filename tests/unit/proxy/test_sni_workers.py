@@ -6,6 +6,7 @@ import socket
 import struct
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support.proxy import eventually, other_frame, read_frame
@@ -16,6 +17,7 @@ from tests.unit.proxy_settings.test_command import Gate
 SNI = {"bootstrap": "kafka.gate.example", "broker": "broker-{node}.gate.example"}
 
 
+@pytest.mark.long
 def test_each_worker_finds_the_broker_that_a_name_means(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certificates.issue("gate", "*.gate.example")

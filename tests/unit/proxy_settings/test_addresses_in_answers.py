@@ -244,6 +244,7 @@ def test_a_certificate_of_a_common_name_and_one_that_has_expired(tmp_path: Path)
     assert len(found("other.example.com")) == 1
 
 
+@pytest.mark.long
 def test_check_config_prints_the_warning(tmp_path: Path) -> None:
     Authority("A").issue(tmp_path, "gate", "a")  # for localhost
     (tmp_path / "a.key").chmod(0o600)

@@ -93,6 +93,7 @@ def checked(path: Path) -> tuple[list[str], list[str]]:
 # ---- --check-config ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_check_logs_in(tmp_path: Path) -> None:
     closed = f"127.0.0.1:{closed_port()}"
     with ScriptedBroker(guarded := Guarded()) as broker:

@@ -124,6 +124,7 @@ def test_the_oldest_file_makes_place_and_its_bytes_are_counted(
     )
 
 
+@pytest.mark.long
 def test_processes_that_write_one_file_rotate_it_together(path: Path) -> None:
     # The one whose row does not fit renames; the others open the new file.
     count, writers = 1_500, 3

@@ -189,6 +189,7 @@ def test_a_hand_over_takes_each_mode(values: dict[str, Any], tmp_path: Path) -> 
         assert draft.finished().mode == (option or of_file or DEFAULT)
 
 
+@pytest.mark.long
 def test_an_operator_at_night() -> None:
     # A gate with the documented rollout: sed in the file, a hand-over with an option, and back.
     folder = {"quarantine": "quarantine", "observe": GLOBS, "mode": "enforce"}

@@ -66,6 +66,7 @@ class Connecting:
                 self.failed.append(error)
 
 
+@pytest.mark.long
 def test_a_new_gate_serves_and_the_old_one_delivers_what_is_under_way() -> None:
     go = threading.Event()
 
@@ -97,6 +98,7 @@ def test_a_new_gate_serves_and_the_old_one_delivers_what_is_under_way() -> None:
         assert not (gate.folder / "gate.sock").exists()
 
 
+@pytest.mark.long
 def test_a_new_gate_that_cannot_start_changes_nothing() -> None:
     with (
         ScriptedBroker() as broker,

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.sources import ROOT
+
+pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parent / "typing"
 _COMPLAINT = re.compile(r"^.*?:(\d+): error: .*\[([\w-]+)\]$")
