@@ -45,6 +45,7 @@ from tests.support.batches import (
     wrapper,
 )
 from tests.support.claims import Stated, carrying
+from tests.support.seeds import seeds
 from tests.support.segments import segment
 
 SEGMENTS = Path(__file__).parents[3] / "fixtures" / "segments"
@@ -97,7 +98,7 @@ def test_real_segments_give_the_same_rows_for_any_split(split_bytes: int) -> Non
     assert rows_below(SEGMENTS, Options(columns=ALL, split_bytes=split_bytes)).equals(whole)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 @pytest.mark.parametrize("deep", [False, True])
 def test_any_file_gives_the_same_rows_for_any_cuts(seed: int, deep: bool, tmp_path: Path) -> None:
     rng = random.Random(seed)

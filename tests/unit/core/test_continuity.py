@@ -15,6 +15,7 @@ from batchval.core.batches.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
 from tests.support.batches import GZIP, NOW, batch, message, records, wrapper
+from tests.support.seeds import seeds
 
 
 def at(base: int, count: int = 1, **fields_set: Any) -> bytes:
@@ -224,7 +225,7 @@ def _any_log(rng: random.Random) -> list[bytes]:
     return parts
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", seeds(400))
 def test_pieces_that_are_joined_in_any_order_are_the_whole(seed: int) -> None:
     rng = random.Random(seed)
     parts = _any_log(rng)

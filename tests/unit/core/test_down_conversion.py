@@ -44,6 +44,7 @@ from tests.support.fetch_answers import (
     expected,
     marker,
 )
+from tests.support.seeds import seeds
 
 MAGICS = (0, 1)
 SET_PIECE = 256 << 10  # as in batchval.core.convert.down_conversion
@@ -499,7 +500,7 @@ def test_arguments(arguments: dict[str, object], reason: str) -> None:
 # ---- random answers ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_as_the_rules_in_plain_python(seed: int, provider: str) -> None:
     rng = random.Random(seed)
     batches_sent = answer(rng)

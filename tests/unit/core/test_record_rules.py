@@ -22,6 +22,7 @@ from batchval.record_rules import RecordRules, SchemaIds
 from batchval.rules import Rule
 from tests.evidence.reference.record_rules import Parts, broken_rules
 from tests.support.batches import CODECS, GZIP, NOW, SNAPPY, ZSTD, batch, message, record, wrapper
+from tests.support.seeds import seeds
 
 EVERY_CODEC = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 KEY16 = bytes(range(16))
@@ -348,7 +349,7 @@ def random_rules(noise: random.Random) -> RecordRules:
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_the_walk_and_the_reference_agree(seed: int) -> None:
     """Over random batches and rules, for each codec: fields lie in one block and across blocks."""
     noise = random.Random(seed)
@@ -377,7 +378,7 @@ def test_the_walk_and_the_reference_agree(seed: int) -> None:
             assert changeable == found
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_messages_and_the_reference_agree(seed: int) -> None:
     """Of magic 0 and 1, alone and in wrappers: they have no headers."""
     noise = random.Random(seed)

@@ -16,6 +16,7 @@ from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerRecord
 from batchval.fetch.fetcher import committed_parts
 from tests.support.batches import batch, record, records
+from tests.support.seeds import seeds
 from tests.system.fetch.test_consumer import made, options
 from tests.system.interop.kafka_broker import KafkaBroker
 
@@ -78,7 +79,7 @@ def generated(seed: int) -> tuple[Log, list[tuple[int, int, int]]]:
     return [one for one in log if one[2] < stable], [one for one in aborted if one[1] < stable]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_batches_of_aborted_transactions_are_left_out(seed: int) -> None:
     log, aborted = generated(seed)
     chance = random.Random(seed)

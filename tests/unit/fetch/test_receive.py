@@ -29,6 +29,7 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from tests.support.batches import GZIP, batch, message, record, records
+from tests.support.seeds import seeds
 
 ROOT = Path(__file__).parents[3]
 VERSIONS = range(4, 13)
@@ -246,7 +247,7 @@ def outcome(receiver: Receiver) -> list[Any]:
     return [receiver.counted()[:4], receiver.positions(), receiver.returned(), receiver.failure]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_damaged_records_are_the_same_in_pieces_and_at_once(seed: int) -> None:
     """Nothing of a damaged batch is counted, however much of it was read before."""
     r = random.Random(seed)

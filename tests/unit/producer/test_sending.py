@@ -27,6 +27,7 @@ from batchval.producer.errors import (
 )
 from tests.support.deliveries import acked, outcome
 from tests.support.network import until
+from tests.support.seeds import seeds
 from tests.unit.producer.partition_leader import PartitionLeader, no_fault
 
 RETRIED = [
@@ -57,7 +58,7 @@ async def fill(
 VALUES = [b"%03d" % n + b"x" * 60 for n in range(60)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
     """Faults before and after the batch was kept, at random, with five in flight: idempotent, so it
     does not show.

@@ -15,6 +15,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages import fetch
 from batchval.protocol.walkers.addresses import MAX_BROKERS, addresses, rewrite_addresses
 from batchval.protocol.walkers.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
+from tests.support.seeds import seeds
 from tests.unit.protocol.address_messages import share_fetch
 from tests.unit.protocol.values import frame, invented, refusal
 
@@ -107,7 +108,7 @@ def large_response(rng: random.Random, version: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_many_partitions_in_pieces(seed: int) -> None:
     rng = random.Random(seed)
     data = frame(large_response(rng, 16), 16)

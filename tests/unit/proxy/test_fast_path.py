@@ -38,6 +38,7 @@ from tests.support.proxy import (
     proxy_options,
     requests_of,
 )
+from tests.support.seeds import seeds
 
 ZSTD, LZ4, GZIP = 4, 3, 1
 NOW_NS = time.time_ns()
@@ -224,7 +225,7 @@ def settings(rng: random.Random) -> dict[str, Any]:
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_both_ways_do_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
     asyncio.run(both_ways(random.Random(seed)))

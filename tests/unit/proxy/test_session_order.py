@@ -32,6 +32,7 @@ from tests.support.proxy import (
     other_frame,
     produce_frame,
 )
+from tests.support.seeds import seeds
 from tests.unit.proxy.test_fast_path import Place, Side, Wire
 from tests.unit.proxy.test_topic_ids import ORDERS, Broker
 from tests.unit.proxy.test_topic_ids import request as by_id
@@ -524,7 +525,7 @@ def replied(frame: bytes, seen: list[bytes], script: Broker) -> bytes:
     return answered(frame) or b""
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_every_request_is_answered_in_its_turn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", rng.choice([0.0, 0.001]))

@@ -13,6 +13,7 @@ from batchval.segment import reader
 from batchval.segment.findings import damage_reason
 from batchval.segment.reader import CHAIN, Damage, LocalFile, SegmentFile, Stretch
 from tests.support.batches import batch, record, records
+from tests.support.seeds import seeds
 from tests.support.segments import crossing, segment
 
 
@@ -43,7 +44,7 @@ def write(folder: Path, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_any_block_gives_the_same_walk(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     data = segment(rng, rng.randint(1, 30), rng.choice((0.05, 0.3)))
@@ -56,7 +57,7 @@ def test_any_block_gives_the_same_walk(seed: int, tmp_path: Path) -> None:
         assert walk(path, block=block, reuse=True) == met
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_the_walk_can_be_entered_anywhere(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +74,7 @@ def test_the_walk_can_be_entered_anywhere(
     assert walk(path, start) == [part for part in whole if part[0] >= start]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_far_into_a_file_the_walk_is_entered_without_its_beginning(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +117,7 @@ def test_a_file_that_shrinks_while_the_walk_goes_over_large_batches(tmp_path: Pa
         assert file.first_at(15 * len(parts[0])) <= len(parts[0])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_forged_batch_that_reaches_into_the_next(seed: int, tmp_path: Path) -> None:
     data = crossing(random.Random(seed))
     path = write(tmp_path, data)
