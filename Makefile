@@ -20,8 +20,10 @@ SEED ?= 1
 # CPU hours of make hostile-long
 HOURS ?= 6
 # How many processes run the tests that may share the processors: two more than there are cores,
-# because many tests wait, and four at most. 0: none but the first (for a debugger).
+# because many tests wait, and four at most. 0: none but the first (for a debugger). make test takes
+# up to six: its tests wait for more of their time, and next to another program six get more of it.
 JOBS ?= $(shell echo $$(($$(nproc) + 2)))
+BRIEF_JOBS ?= $(if $(filter file,$(origin JOBS)),$(shell echo $$(($$(nproc) + 4))),$(JOBS))
 # Options of the benches. --write saves the result in bench/results and writes docs/benchmarks.
 BENCH ?= --write
 CLAIMS_BENCH ?= --write
@@ -84,7 +86,7 @@ endef
 ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
 
 test: build  ## runs tests/unit and one of each folder of tests/system: five minutes; prints what it leaves out
-	$(PY) -m pytest -n $(JOBS) --maxprocesses 4 --brief
+	$(PY) -m pytest -n $(BRIEF_JOBS) --maxprocesses 6 --brief
 
 test-ci: build  ## runs all that are not slow, in at most 20 minutes, as .ci/run does
 	$(call stages,not slow and )
