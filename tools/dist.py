@@ -280,9 +280,12 @@ def prepare_core_tests(wheel: Path, source: Path) -> tuple[Path, Path]:
         return place, python
 
 
-def check_import(package: str, place: Path, python: Path) -> None:
-    """Check that tests in a folder import a package of their environment. Raises DistError."""
-    words = f"import {package}; print({package}.__file__)"
+def check_import(package: str, place: Path, python: Path, shown: str = "__file__") -> None:
+    """Check that tests in a folder import a package of their environment. Raises DistError.
+
+    ``shown``  the attribute of the package that says where it lies
+    """
+    words = f"import {package}; print({package}.{shown})"
     where = run(python, "-c", words, cwd=place, env=bare(python)).strip()
     if not Path(where).is_relative_to(python.parents[1]):
         raise DistError(f"the tests would import {where}, not the wheel")
@@ -303,7 +306,7 @@ def try_fixtures(source: Path, place: Path, python: Path) -> Path:
     with step("batchval-fixtures"):
         made = build("wheel", source / "fixtures", WORK / "fixtures")
         install(python, "--no-deps", "--no-index", made)
-        check_import("batchval_fixtures", place, python)
+        check_import("batchval_fixtures", place, python, "ROOT")
         command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
         command += ["tests/system/kit/installed.py"]
         run(*command, cwd=place, env=bare(python))
