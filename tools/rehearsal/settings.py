@@ -46,19 +46,19 @@ log:
 """
 
 
-def lost_settings(old: Any, new: Any, key: str = "") -> list[str]:
-    """Return one line for each setting of ``old`` that ``new`` lacks or has with another value.
+def lost_values(old: Any, new: Any, key: str = "") -> list[str]:
+    """Return one line for each value of ``old`` that ``new`` lacks or has with another value.
 
-    Both are what ``--print-config`` prints. Settings that only ``new`` has are ignored.
+    Both are JSON, such as what ``--print-config`` prints. What only ``new`` has is ignored.
     """
     lines: list[str] = []
     if isinstance(old, dict) and isinstance(new, dict):
         for name, value in old.items():
             inner = f"{key}.{name}".lstrip(".")
-            lines += lost_settings(value, new[name], inner) if name in new else [f"{inner} is gone"]
+            lines += lost_values(value, new[name], inner) if name in new else [f"{inner} is gone"]
         return lines
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for at, pair in enumerate(zip(old, new, strict=True)):
-            lines += lost_settings(*pair, f"{key}[{at}]")
+            lines += lost_values(*pair, f"{key}[{at}]")
         return lines
     return [] if old == new else [f"{key} was {old!r}, is {new!r}"]

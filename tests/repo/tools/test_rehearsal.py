@@ -10,7 +10,7 @@ from batchval.core import claims
 from tests.support import proxy as batches
 from tools.rehearsal import plan, steps
 from tools.rehearsal.running_gate import metric_in
-from tools.rehearsal.settings import lost_settings
+from tools.rehearsal.settings import lost_values
 from tools.rehearsal.steps import StepFailed
 
 
@@ -33,14 +33,14 @@ def test_settings_that_are_lost() -> None:
         "limits": {"threads": 4, "idle": 1},
         "listeners": [{"name": "edge", "tls": None}],
     }
-    assert lost_settings(old, old | {"more": 1}) == []
+    assert lost_values(old, old | {"more": 1}) == []
     new = {"mode": "observe", "limits": {"threads": 4}, "listeners": [{"name": "edge", "tls": {}}]}
-    assert lost_settings(old, new) == [
+    assert lost_values(old, new) == [
         "mode was 'enforce', is 'observe'",
         "limits.idle is gone",
         "listeners[0].tls was None, is {}",
     ]
-    assert lost_settings([1], [1, 2], "listeners") == ["listeners was [1], is [1, 2]"]
+    assert lost_values([1], [1, 2], "listeners") == ["listeners was [1], is [1, 2]"]
 
 
 def test_a_metric_is_the_sum_over_its_labels() -> None:
