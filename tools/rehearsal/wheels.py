@@ -14,8 +14,9 @@ from tools.rehearsal.steps import StepFailed, expect
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "rehearsal"
-#: the commit to upgrade from until the first release has a tag
-FIRST = "27083e7"
+#: the commit to upgrade from until the first release has a tag; its audit tables are of today's
+#: version
+FIRST = "98347da"
 EXTRAS = "proxy,audit"
 
 
