@@ -146,6 +146,7 @@ KEYS = st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.one_of(st.none(), 
 COUNTS = st.dictionaries(KEYS, st.integers(1, 50), max_size=12)
 
 
+@pytest.mark.long
 @given(COUNTS, COUNTS)
 def test_differences_explain_the_sums(first: Counts, second: Counts) -> None:
     comparison = of(first, second)

@@ -110,6 +110,7 @@ def run(folder: Path, split_bytes: int) -> Audit:
     )
 
 
+@pytest.mark.long
 def test_random_timestamps_make_no_millions_of_rows(tmp_path: Path) -> None:
     chance = random.Random(7)
     stamps = [chance.randrange(NOW * 2 * HOUR_MS) for _ in range(HOURS_OF_A_SEGMENT + 4_000)]

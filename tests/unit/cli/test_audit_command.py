@@ -456,6 +456,7 @@ def test_a_killed_worker_is_one_line(large: Path) -> None:
     assert "4 segments, 600,000 batches, 4,200,000 records" in out
 
 
+@pytest.mark.long
 def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> None:
     process, workers = _started(large, "--out", str(tmp_path / "out"))
     os.killpg(process.pid, signal.SIGINT)

@@ -177,7 +177,8 @@ def test_python_is_notified_of_each_block_and_wakes_it_when_one_was_used() -> No
         assert broker.offset() == 24
 
 
-@pytest.mark.parametrize("hangs_up", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("hangs_up", [False, True])
 def test_a_large_block_that_comes_slowly(hangs_up: bool) -> None:
     data = data_of(300_000)
     with running() as run:

@@ -245,6 +245,7 @@ def test_certificates_are_read_again_on_sighup(tmp_path: Path) -> None:
             assert "stay as they were" in running.err
 
 
+@pytest.mark.long
 def test_settings_are_read_again_and_options_still_win(tmp_path: Path) -> None:
     def put(**values: Any) -> None:
         values = {"upstream": {"bootstrap": broker.address}, "mode": "enforce"} | values
@@ -324,6 +325,7 @@ def test_a_gate_that_drains_reads_nothing_again(tmp_path: Path) -> None:
 # ---- ends before it begins -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_port_that_cannot_be_had() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -374,6 +376,7 @@ def test_a_file_that_is_not_there() -> None:
     assert "nowhere.yaml: No such file" in line
 
 
+@pytest.mark.long
 def test_check_config(tmp_path: Path) -> None:
     path = tmp_path / "gate.yaml"
     tls = {"certificate": "none.pem", "key": "none.key"}

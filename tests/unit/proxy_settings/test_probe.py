@@ -235,6 +235,7 @@ def answering(answer: bytes) -> Any:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.long
 def test_check_config_names_what_the_upstreams_speak(tmp_path: Path) -> None:
     closed = f"127.0.0.1:{closed_port()}"
     with (

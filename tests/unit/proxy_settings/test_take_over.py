@@ -118,6 +118,7 @@ def test_a_new_gate_that_cannot_start_changes_nothing() -> None:
         assert "Address already in use; this gate goes on" in line
 
 
+@pytest.mark.long
 def test_changed_addresses_and_the_files_of_the_state_directory() -> None:
     with ScriptedBroker() as broker, GateCommand(broker.address) as gate:
         eventually(lambda: gate.get("/readyz")[0] == 200)
