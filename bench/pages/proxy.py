@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from typing import Any
 
@@ -22,6 +23,35 @@ NAMES = {
     "kroxylicious validating": "Kroxylicious with RecordValidation",
 }
 COMPRESSED = ("off", "validating", "trust", "audit")
+#: What is compared round by round: a text, a cell, what, over what, and the figure.
+PEER, TUNED = "kroxylicious", "kafka-proxy"
+RATIOS = (
+    *(
+        (f"CPU at {size}", f"{size} none", "validating", other, "cpu_s_a_gb")
+        for other in ("pump", PEER, TUNED)
+        for size in ("1 kB", "64 kB", "1 MB")
+    ),
+    *(
+        ("MB/s at 64 kB", "64 kB none", "validating", other, "mb_a_second")
+        for other in (PEER, TUNED)
+    ),
+    *(
+        (
+            f"{quantile}, open loop, {share} %",
+            f"open {share} %",
+            "validating",
+            PEER,
+            f"{quantile}_us",
+        )
+        for share in (10, 50, 80)
+        for quantile in ("p50", "p99")
+    ),
+    *(
+        (f"CPU with TLS, {size}", f"{size} TLS", "validating", PEER, "cpu_s_a_gb")
+        for size in ("1 kB", "64 kB")
+    ),
+)
+CODECS = ("lz4", "zstd", "gzip", "snappy")
 Taken = dict[str, dict[str, list[dict[str, Any]]]]
 
 
@@ -41,10 +71,91 @@ class Samples:
         pairs = zip(rounds.get(name, []), rounds.get(other, []), strict=False)
         return [a[what] / b[what] for a, b in pairs if what in a and what in b]
 
+    def sums(self, cell: str, names: tuple[str, ...], what: str = "cpu_s_a_gb") -> list[float]:
+        """Return the sum of some proxies in each round."""
+        rounds = self.samples.get(cell, {})
+        each = zip(*(rounds.get(name, []) for name in names), strict=False)
+        return [sum(one[what] for one in them) for them in each if all(what in one for one in them)]
+
     def middle(self, cell: str, name: str, what: str) -> float | None:
         """Return the median of the rounds, or None."""
         values = self.values(cell, name, what)
         return statistics.median(values) if values else None
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the interval of 95 % of the median, by bootstrap; the same for the same values."""
+    rng = random.Random(8364)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+def ratio_row(text: str, over: str, values: list[float]) -> list[str]:
+    low, high = interval(values)
+    return [text, over, f"{statistics.median(values):.2f}", f"{low:.2f} to {high:.2f}"]
+
+
+def ratios(samples: Samples) -> list[str]:
+    """Return what the validating gate takes over others, paired round by round."""
+    rows = [
+        ratio_row(text, NAMES[other], found)
+        for text, cell, ours, other, what in RATIOS
+        if len(found := samples.ratios(cell, ours, other, what)) > 1
+    ]
+    for codec in CODECS:
+        cell = f"64 kB {codec}"
+        both = samples.sums(cell, ("library", "pump"))
+        gate = samples.values(cell, "validating", "cpu_s_a_gb")
+        if len(both) > 1 and len(both) == len(gate):
+            over = [a / b for a, b in zip(gate, both, strict=True)]
+            rows.append(ratio_row(f"CPU at 64 kB, {codec}", "library and relay in C", over))
+    if not rows:
+        return []
+    text = paragraph(
+        "The validating gate over others: medians of the ratios of each round, with the interval of",
+        "95 % (bootstrap). For CPU and latency less is better, for MB/s more.",
+    )
+    return ["## Ratios", text, table(("", "over", "ratio", "95 %"), rows)]
+
+
+def quantiles(samples: Samples, cell: str, name: str) -> str:
+    found = [number(samples.middle(cell, name, key)) for key in ("p50_us", "p99_us")]
+    return " / ".join(filter(None, found))
+
+
+def open_loop(samples: Samples, rate: float) -> list[str]:
+    """Return latencies at rates that all proxies can pass, or nothing where none was measured."""
+    cells = ["latency 1 kB", *(f"open {share} %" for share in (10, 50, 80))]
+    rows = [
+        [label, *(quantiles(samples, cell, name) for cell in cells)]
+        for name, label in NAMES.items()
+        if quantiles(samples, cells[1], name)
+    ]
+    if not rows:
+        return []
+    text = paragraph(
+        f"An open loop of requests of 64 kB at shares of {rate:,.0f} a second, the highest rate of",
+        "the slowest proxy: requests are due whatever the answers do, and a latency counts from",
+        "then. First, one request of 1 kB at a time.",
+    )
+    headings = ("p50 / p99, µs", "1 kB, unloaded", *(f"{share} %" for share in (10, 50, 80)))
+    return ["## Latency at equal load", text, table(headings, rows)]
+
+
+def crowd(samples: Samples) -> list[str]:
+    """Return what greedy clients do to others, or nothing where it was not measured."""
+    rows = [
+        [label, quantiles(samples, "crowd", name), quantiles(samples, "crowd and greedy", name)]
+        for name, label in NAMES.items()
+        if quantiles(samples, "crowd", name)
+    ]
+    if not rows:
+        return []
+    text = paragraph(
+        "990 clients send 2,000 requests of 1 kB a second together, alone and next to 10 clients",
+        "that keep their sockets full of requests of 64 kB.",
+    )
+    return ["## A crowd", text, table(("p50 / p99, µs", "alone", "next to greedy ones"), rows)]
 
 
 def number(value: float | None) -> str:
@@ -192,6 +303,9 @@ def proxy_body(result: dict[str, Any]) -> str:
         setting,
         "## Proxies, uncompressed Produce requests",
         proxies(samples),
+        *ratios(samples),
+        *open_loop(samples, settings.get("open_loop_rate", 0.0)),
+        *crowd(samples),
         *tls(samples),
         *compressed(samples, result["loads"]),
         *memory(result["memory"]),

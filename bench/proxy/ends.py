@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from tests.support.ports import free_port
 HERE = Path(__file__).resolve().parent
 BUILD = runs.BUILD / "proxy"
 GATES = ("validating", "off", "trust", "audit")
+GREEDY_WINDOW = 64  # requests of 64 kB that a greedy client keeps in flight: 4 MB
 KAFKA_PROXY = [
     "server",
     "--http-disable",
@@ -245,14 +247,57 @@ def client(
     tls: bool = False,
 ) -> dict[str, Any]:
     """Run the client once. Raises RuntimeError with its output if an answer is not the broker's."""
-    words = [str(port), str(frames), str(answers), str(connections), str(window), str(seconds)]
     program = [str(wire_tls()), "client-tls"] if tls else [str(wire()), "client"]
+    words = (port, frames, answers, connections, window, seconds)
+    return _answered([*program, *map(str, words)], place, seconds)
+
+
+def open_loop(
+    port: int,
+    frames: Path,
+    answers: Path,
+    place: Place,
+    *,
+    connections: int,
+    rate: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """Send ``rate`` requests a second, whatever the answers do. Raises as ``client`` does."""
+    words = (port, frames, answers, connections, f"{rate:.3f}", seconds)
+    return _answered([str(wire()), "open", *map(str, words)], place, seconds)
+
+
+def library(frames: Path, place: Place, seconds: float) -> dict[str, Any]:
+    """Validate the batches of a file by the library alone."""
+    return _answered(runs.program("proxy.library", frames, seconds), place, seconds)
+
+
+@contextlib.contextmanager
+def greedy(
+    port: int, frames: Path, answers: Path, place: Place, connections: int
+) -> Iterator[None]:
+    """Keep the sockets of so many clients full."""
+    words = (port, frames, answers, connections, GREEDY_WINDOW, 3600)
+    with subprocess.Popen(
+        [str(wire()), "client", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=place.take,  # noqa: PLW1509 - no thread is here
+    ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _answered(command: list[str], place: Place, seconds: float) -> dict[str, Any]:
     done = subprocess.run(
-        [*program, *words],
+        command,
         capture_output=True,
         text=True,
         check=False,
         preexec_fn=place.take,
+        cwd=runs.ROOT,
         timeout=seconds + 60,
     )
     if done.returncode:

@@ -34,10 +34,15 @@ from bench.proxy import ends, load
 
 CODECS = ("lz4", "zstd", "gzip", "snappy")
 TLS_SIZES = ("1 kB", "64 kB")
+#: an open loop, of the highest rate at 64 kB of the proxy whose highest is lowest
+SHARES = (10, 50, 80)
+#: a crowd: clients that send so many requests of 1 kB a second together, and greedy ones
+CROWD, GREEDY, CROWD_RATE, CROWD_S = 990, 10, 2000, 4.0
 #: what the page reads of a sample
 FIGURES = ("cpu_s_a_gb", "cpu_us_a_request", "mb_a_second", "p50_us", "p99_us", "waited", "error")
 CONNECTIONS, WINDOW = 4, 5
 KROXYLICIOUS_POM = Path(__file__).with_name("kroxylicious") / "pom.xml"
+UNCOMPARED = ("trust", "audit", "off")
 WARM_UP_S = 8.0  # a size, of a JVM
 
 
@@ -93,6 +98,7 @@ class Bench:
         self.proxies: dict[str, ends.Process] = {}
         self.with_tls: dict[str, ends.Process] = {}  # the same, and a listener for TLS
         self.broker = ends.broker(self.answers, self.places.broker)
+        self.highest = 0.0  # requests of 64 kB a second that each proxy can pass
 
     def start(self) -> None:
         place, port = self.places.proxy, self.broker.port
@@ -152,15 +158,28 @@ class Bench:
         tls: bool = False,
     ) -> None:
         """Run once through a proxy, or directly ("direct"); a failure is recorded as a sample."""
+        run = partial(
+            self.client,
+            of=of,
+            connections=connections,
+            window=window,
+            seconds=self.options.seconds,
+            tls=tls,
+        )
+        self.sample(cell, name, run, tls=tls)
+
+    def sample(
+        self, cell: str, name: str, run: Callable[[int], dict[str, Any]], *, tls: bool = False
+    ) -> None:
+        """Run a client against the port of a proxy, and note what that cost."""
         process = (
             self.broker if name == "direct" else (self.with_tls if tls else self.proxies).get(name)
         )
         if process is None:
             return
         before, waited = process.cpu_s(), process.waited_s()
-        seconds = self.options.seconds
         try:
-            sample = self.client(process.port, of, connections, window, seconds, tls=tls)
+            sample = run(process.port)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             sample = {"error": str(error)}
         else:
@@ -172,12 +191,64 @@ class Bench:
                 "cores": cpu / sample["seconds"],
                 "waited": (process.waited_s() - waited) / sample["seconds"],
             }
+        self.note(cell, name, sample)
+
+    def note(self, cell: str, name: str, sample: dict[str, Any]) -> None:
         self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
         text = (
             sample.get("error")
             or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
         )
         runs.tell(f"  {cell}: {name}: {text}")
+
+    def validate(self, cell: str, of: load.Load) -> None:
+        """Validate in the library what a cell sends through the gate."""
+        found = ends.library(of.path, self.places.proxy, self.options.seconds)
+        cpu = found["cpu_s"] / found["requests"]
+        self.note(
+            cell,
+            "library",
+            {"cpu_s_a_gb": cpu / of.frame_bytes * 1e9, "cpu_us_a_request": cpu * 1e6},
+        )
+
+    def offer(self, cell: str, name: str, of: load.Load, rate: float) -> None:
+        """Send at a rate, whatever the answers do."""
+        run = partial(
+            ends.open_loop,
+            frames=of.path,
+            answers=self.answers,
+            place=self.places.client,
+            connections=CONNECTIONS,
+            rate=rate,
+            seconds=self.options.seconds,
+        )
+        self.sample(cell, name, run)
+
+    def crowd(self, name: str) -> None:
+        """Measure many clients that send little, alone and next to some that fill their sockets."""
+        quick = self.options.quick
+        small, large = self.loaded("1 kB"), self.loaded("64 kB")
+        for cell, greedy in (("crowd", 0), ("crowd and greedy", 2 if quick else GREEDY)):
+
+            def run(port: int, greedy: int = greedy) -> dict[str, Any]:
+                place = self.places.client
+                ends_greedy = (
+                    ends.greedy(port, large.path, self.answers, place, greedy)
+                    if greedy
+                    else contextlib.nullcontext()
+                )
+                with ends_greedy:
+                    return ends.open_loop(
+                        port,
+                        small.path,
+                        self.answers,
+                        place,
+                        connections=20 if quick else CROWD,
+                        rate=CROWD_RATE,
+                        seconds=0.2 if quick else CROWD_S,
+                    )
+
+            self.sample(cell, name, run)
 
     def client(
         self,
@@ -213,6 +284,12 @@ class Bench:
             for way in ("trust", "audit"):
                 of = self.loaded("64 kB", codec, claims=True)
                 self.client(self.proxies[way].port, of, 4, 5, 0.3)
+        self.highest = min(
+            found["requests"] / found["seconds"]
+            for name, process in self.proxies.items()
+            if name not in UNCOMPARED
+            for found in [self.client(process.port, self.loaded("64 kB"), 4, 5, 1.0)]
+        )
 
     def round(self) -> None:
         for size in load.SIZES:
@@ -225,11 +302,19 @@ class Bench:
         for size in ("64 kB", "1 MB"):
             for codec in self.options.codecs:
                 self.measure(f"{size} {codec}", "validating", self.loaded(size, codec))
+                self.measure(f"{size} {codec}", "pump", self.loaded(size, codec))
+                self.validate(f"{size} {codec}", self.loaded(size, codec))
                 for way in ("off", "trust", "audit"):
                     self.measure(f"{size} {codec}", way, self.loaded(size, codec, claims=True))
         for name in ("direct", *self.proxies):
-            if name not in ("trust", "audit", "off"):
-                self.measure("latency 64 kB", name, self.loaded("64 kB"), window=1, connections=1)
+            if name in UNCOMPARED:
+                continue
+            for size in ("1 kB", "64 kB"):
+                self.measure(f"latency {size}", name, self.loaded(size), window=1, connections=1)
+            for share in SHARES:
+                rate = self.highest * share / 100
+                self.offer(f"open {share} %", name, self.loaded("64 kB"), rate)
+            self.crowd(name)
 
     def memory(self) -> dict[str, Any]:
         """Measure the memory of separate processes."""
@@ -397,6 +482,7 @@ def main(argv: list[str] | None = None) -> int:
             "window": WINDOW,
             "load": [began, runs.load()],
             "missing": bench.missing,
+            "open_loop_rate": bench.highest,
             "versions": peer_versions(options),
         },
         "loads": {

@@ -17,6 +17,9 @@
  *                            so many requests at this pace, then one line of JSON. Bits of an
  *                            answer that are 0 in MASK (a file as long as its body) may differ:
  *                            offsets that a broker assigns.
+ *   wire open PORT FRAMES ANSWERS CONNECTIONS RATE SECONDS
+ *                            an open loop: RATE requests a second, one connection after the other,
+ *                            whatever the answers do. A latency counts from when its request was due.
  *   wire client-tls ...                                     the same over TLS 1.3 with AES-128-GCM, where it was built
  *                                                           with -DTLS and OpenSSL. No certificate is verified.
  */
@@ -363,19 +366,25 @@ static double *latencies;
 static size_t latencies_count, latencies_capacity;
 static uint64_t bytes_sent;
 
-/* Limits of a paced run; all 0 in the other runs. */
+/* Limits of a paced run, by bytes, and of an open loop, by requests; all 0 in the other runs. */
 static struct {
-    double bytes_per_second, start;
+    double bytes_per_second, rate, start;
     uint64_t requests, requests_started, bytes_started;
     struct bytes mask;
 } pace;
+
+/* Seconds after the start of the run when the next request is due. */
+static double due(void)
+{
+    return pace.rate > 0 ? (double)pace.requests_started / pace.rate
+                         : (double)pace.bytes_started / pace.bytes_per_second;
+}
 
 static int may_start(void)
 {
     if (!pace.requests)
         return 1;
-    return pace.requests_started < pace.requests &&
-           (double)pace.bytes_started <= pace.bytes_per_second * (now() - pace.start);
+    return pace.requests_started < pace.requests && due() <= now() - pace.start;
 }
 
 static int is_expected(const uint8_t *body, const struct bytes *wanted)
@@ -410,7 +419,7 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
             memcpy(c->head, f->data, 8);
             put32(c->head + 8, c->next);
             c->wanted[c->next % MAX_WINDOW] = answer_to(f->data + 4);
-            c->since[c->next % MAX_WINDOW] = now();
+            c->since[c->next % MAX_WINDOW] = pace.rate > 0 ? pace.start + due() : now();
             c->next++;
         }
         size_t skip = c->sent < 12 ? c->sent : 12, body_sent = c->sent - skip;
@@ -490,8 +499,10 @@ static double quantile(double q)
 static int await(int poll_fd, struct epoll_event *events)
 {
     struct pollfd one = {poll_fd, POLLIN, 0};
-    double wait = (double)pace.bytes_started / pace.bytes_per_second - (now() - pace.start);
-    if (!pace.requests || wait > 0.1 || pace.requests_started == pace.requests)
+    if (!pace.requests || pace.requests_started == pace.requests)
+        return epoll_wait(poll_fd, events, EVENTS, 100);
+    double wait = due() - (now() - pace.start);
+    if (wait > 0.1)
         return epoll_wait(poll_fd, events, EVENTS, 100);
     if (wait > 0) {
         struct timespec t = {.tv_nsec = (long)(wait * 1e9) + 1};
@@ -586,9 +597,19 @@ int main(int argc, char **argv)
             return 2;
         return client(atoi(argv[2]), atoi(argv[6]), (uint32_t)atoi(argv[7]), 1e9, 0);
     }
+    if (argc == 8 && !strcmp(argv[1], "open")) {
+        cut(whole_file(argv[3]));
+        read_answers(argv[4]);
+        pace.rate = atof(argv[6]);
+        pace.requests = (uint64_t)(pace.rate * atof(argv[7]));
+        if (!pace.requests)
+            return 2;
+        return client(atoi(argv[2]), atoi(argv[5]), MAX_WINDOW / 2, 1e9, 0);
+    }
     fprintf(stderr, "usage: wire broker ANSWERS\n"
                     "       wire client PORT FRAMES ANSWERS CONNECTIONS WINDOW SECONDS\n"
                     "       wire paced PORT FRAMES ANSWERS MASK CONNECTIONS WINDOW REQUESTS "
-                    "BYTES_PER_SECOND\n");
+                    "BYTES_PER_SECOND\n"
+                    "       wire open PORT FRAMES ANSWERS CONNECTIONS RATE SECONDS\n");
     return 2;
 }

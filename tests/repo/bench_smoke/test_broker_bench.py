@@ -144,8 +144,12 @@ def test_the_gate_is_measured_with_and_without_a_proxy(gate_result: dict[str, An
             assert 0.9 < sample["bytes"] / sample["requests"] / load.SIZES[size] <= 1
             assert sample["cpu_s_a_gb"] > 0
     for size in ("64 kB", "1 MB"):
-        assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
-    assert set(samples["latency 64 kB"]) == {"direct", "pump", "validating"}
+        ways = {"validating", "off", "trust", "audit", "pump", "library"}
+        assert set(samples[f"{size} lz4"]) == ways
+    loops = (f"open {share} %" for share in proxies.SHARES)
+    for cell in ("latency 1 kB", "latency 64 kB", *loops, "crowd", "crowd and greedy"):
+        assert set(samples[cell]) == {"direct", "pump", "validating"}
+        assert all(one["requests"] > 0 for (one,) in samples[cell].values())
     assert all(sample["waited"] >= 0 for (sample,) in samples["latency 64 kB"].values())
     if "TLS" not in gate_result["settings"]["missing"]:
         for size in proxies.TLS_SIZES:

@@ -16,6 +16,7 @@ import readme_renderer.markdown
 from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
 from bench.pages import __main__ as all_pages
+from bench.pages.proxy import Samples, ratios
 from tests.support.shell import Shell
 from tests.support.sources import ROOT
 from tools import generate_rules, generated_files
@@ -212,3 +213,26 @@ def test_links_and_pictures_are_absolute() -> None:
 def test_pages_chart_and_figures_are_those_of_the_results() -> None:
     texts = all_pages.documents() | all_pages.readme()
     assert all_pages.different(texts) == [], "make bench-pages writes them"
+
+
+def test_ratios_are_of_the_same_round_and_have_an_interval() -> None:
+    def rounds(*values: float) -> list[dict[str, float]]:
+        return [{"cpu_s_a_gb": value} for value in values]
+
+    found = Samples(
+        {
+            "64 kB none": {"validating": rounds(1, 2, 3), "pump": rounds(1, 1, 1)},
+            "64 kB lz4": {
+                "validating": rounds(4, 6, 8),
+                "library": rounds(1, 2, 2),
+                "pump": rounds(1, 1, 2),
+            },
+            "1 kB none": {"validating": rounds(1), "pump": rounds(1)},  # one round says nothing
+        }
+    )
+    rows = [line for line in "\n".join(ratios(found)).splitlines() if "relay" in line]
+    assert rows == [
+        "| CPU at 64 kB | relay in C, passes bytes | 2.00 | 1.00 to 3.00 |",
+        "| CPU at 64 kB, lz4 | library and relay in C | 2.00 | 2.00 to 2.00 |",
+    ]
+    assert ratios(Samples({})) == []
