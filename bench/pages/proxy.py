@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from typing import Any
 
+from bench import runs
 from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
 
 TITLE = "The gate"
@@ -23,6 +23,13 @@ NAMES = {
     "kroxylicious validating": "Kroxylicious with RecordValidation",
 }
 COMPRESSED = ("off", "validating", "trust", "audit")
+#: Rates of the open loop, in percent of the highest rate at 64 kB of the proxy whose highest is
+#: lowest.
+SHARES = (10, 50, 80)
+#: Clients of the crowd, the greedy ones next to it, and the requests of 1 kB a second that the crowd
+#: sends together.
+CROWD, GREEDY, CROWD_RATE = 990, 10, 2000
+CODECS = ("lz4", "zstd", "gzip", "snappy")
 #: What is compared round by round: a text, a cell, what, over what, and the figure.
 PEER, TUNED = "kroxylicious", "kafka-proxy"
 RATIOS = (
@@ -43,7 +50,7 @@ RATIOS = (
             PEER,
             f"{quantile}_us",
         )
-        for share in (10, 50, 80)
+        for share in SHARES
         for quantile in ("p50", "p99")
     ),
     *(
@@ -51,7 +58,6 @@ RATIOS = (
         for size in ("1 kB", "64 kB")
     ),
 )
-CODECS = ("lz4", "zstd", "gzip", "snappy")
 Taken = dict[str, dict[str, list[dict[str, Any]]]]
 
 
@@ -83,15 +89,8 @@ class Samples:
         return statistics.median(values) if values else None
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Return the interval of 95 % of the median, by bootstrap; the same for the same values."""
-    rng = random.Random(8364)
-    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
-    return medians[50], medians[1949]
-
-
 def ratio_row(text: str, over: str, values: list[float]) -> list[str]:
-    low, high = interval(values)
+    low, high = runs.interval(values)
     return [text, over, f"{statistics.median(values):.2f}", f"{low:.2f} to {high:.2f}"]
 
 
@@ -113,7 +112,7 @@ def ratios(samples: Samples) -> list[str]:
         return []
     text = paragraph(
         "The validating gate over others: medians of the ratios of each round, with the interval of",
-        "95 % (bootstrap). For CPU and latency less is better, for MB/s more.",
+        "95 % (of few rounds, all of them). For CPU and latency less is better, for MB/s more.",
     )
     return ["## Ratios", text, table(("", "over", "ratio", "95 %"), rows)]
 
@@ -125,7 +124,7 @@ def quantiles(samples: Samples, cell: str, name: str) -> str:
 
 def open_loop(samples: Samples, rate: float) -> list[str]:
     """Return latencies at rates that all proxies can pass, or nothing where none was measured."""
-    cells = ["latency 1 kB", *(f"open {share} %" for share in (10, 50, 80))]
+    cells = ["latency 1 kB", *(f"open {share} %" for share in SHARES)]
     rows = [
         [label, *(quantiles(samples, cell, name) for cell in cells)]
         for name, label in NAMES.items()
@@ -138,7 +137,7 @@ def open_loop(samples: Samples, rate: float) -> list[str]:
         "the slowest proxy: requests are due whatever the answers do, and a latency counts from",
         "then. First, one request of 1 kB at a time.",
     )
-    headings = ("p50 / p99, µs", "1 kB, unloaded", *(f"{share} %" for share in (10, 50, 80)))
+    headings = ("p50 / p99, µs", "1 kB, unloaded", *(f"{share} %" for share in SHARES))
     return ["## Latency at equal load", text, table(headings, rows)]
 
 
@@ -152,8 +151,8 @@ def crowd(samples: Samples) -> list[str]:
     if not rows:
         return []
     text = paragraph(
-        "990 clients send 2,000 requests of 1 kB a second together, alone and next to 10 clients",
-        "that keep their sockets full of requests of 64 kB.",
+        f"{CROWD} clients send {CROWD_RATE:,} requests of 1 kB a second together, alone and next to",
+        f"{GREEDY} clients that keep their sockets full of requests of 64 kB.",
     )
     return ["## A crowd", text, table(("p50 / p99, µs", "alone", "next to greedy ones"), rows)]
 
@@ -170,16 +169,13 @@ def proxies(samples: Samples) -> str:
     """Return CPU, throughput and latency of each proxy."""
     rows = []
     for name, label in NAMES.items():
-        latency = [
-            number(samples.middle("latency 64 kB", name, key)) for key in ("p50_us", "p99_us")
-        ]
         waited = samples.middle("latency 64 kB", name, "waited")
         row = [
             number(samples.middle("1 kB none", name, "cpu_us_a_request")),
             number(samples.middle("64 kB none", name, "cpu_s_a_gb")),
             number(samples.middle("1 MB none", name, "cpu_s_a_gb")),
             number(samples.middle("64 kB none", name, "mb_a_second")),
-            " / ".join(filter(None, latency)),
+            quantiles(samples, "latency 64 kB", name),
             "" if waited is None else f"{waited:.0%}",
         ]
         if any(row):

@@ -32,12 +32,8 @@ from bench import runs
 from bench.pages import proxy as page
 from bench.proxy import ends, load
 
-CODECS = ("lz4", "zstd", "gzip", "snappy")
 TLS_SIZES = ("1 kB", "64 kB")
-#: an open loop, of the highest rate at 64 kB of the proxy whose highest is lowest
-SHARES = (10, 50, 80)
-#: a crowd: clients that send so many requests of 1 kB a second together, and greedy ones
-CROWD, GREEDY, CROWD_RATE, CROWD_S = 990, 10, 2000, 4.0
+CROWD_S = 4.0
 #: what the page reads of a sample
 FIGURES = ("cpu_s_a_gb", "cpu_us_a_request", "mb_a_second", "p50_us", "p99_us", "waited", "error")
 CONNECTIONS, WINDOW = 4, 5
@@ -53,7 +49,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     seconds = "Seconds of each cell in each round (default: 0.8)."
     add("--seconds", type=float, default=0.8, help=seconds)
     add("--nice", type=int, default=0, help="Priority of all processes (negative: root).")
-    runs.add_codecs(parser, CODECS)
+    runs.add_codecs(parser, page.CODECS)
     add("--kroxylicious", metavar="FOLDER", help="Folder with the jars of Kroxylicious.")
     add("--kafka-proxy", metavar="PROGRAM", help="Path of grepplabs kafka-proxy.")
     clients = "Idle clients when memory is measured (default: 1000)."
@@ -228,7 +224,7 @@ class Bench:
         """Measure many clients that send little, alone and next to some that fill their sockets."""
         quick = self.options.quick
         small, large = self.loaded("1 kB"), self.loaded("64 kB")
-        for cell, greedy in (("crowd", 0), ("crowd and greedy", 2 if quick else GREEDY)):
+        for cell, greedy in (("crowd", 0), ("crowd and greedy", 2 if quick else page.GREEDY)):
 
             def run(port: int, greedy: int = greedy) -> dict[str, Any]:
                 place = self.places.client
@@ -243,8 +239,8 @@ class Bench:
                         small.path,
                         self.answers,
                         place,
-                        connections=20 if quick else CROWD,
-                        rate=CROWD_RATE,
+                        connections=20 if quick else page.CROWD,
+                        rate=page.CROWD_RATE,
                         seconds=0.2 if quick else CROWD_S,
                     )
 
@@ -311,7 +307,7 @@ class Bench:
                 continue
             for size in ("1 kB", "64 kB"):
                 self.measure(f"latency {size}", name, self.loaded(size), window=1, connections=1)
-            for share in SHARES:
+            for share in page.SHARES:
                 rate = self.highest * share / 100
                 self.offer(f"open {share} %", name, self.loaded("64 kB"), rate)
             self.crowd(name)

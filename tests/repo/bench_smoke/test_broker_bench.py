@@ -146,7 +146,7 @@ def test_the_gate_is_measured_with_and_without_a_proxy(gate_result: dict[str, An
     for size in ("64 kB", "1 MB"):
         ways = {"validating", "off", "trust", "audit", "pump", "library"}
         assert set(samples[f"{size} lz4"]) == ways
-    loops = (f"open {share} %" for share in proxies.SHARES)
+    loops = (f"open {share} %" for share in proxies.page.SHARES)
     for cell in ("latency 1 kB", "latency 64 kB", *loops, "crowd", "crowd and greedy"):
         assert set(samples[cell]) == {"direct", "pump", "validating"}
         assert all(one["requests"] > 0 for (one,) in samples[cell].values())
