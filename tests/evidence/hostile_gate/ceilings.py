@@ -2,9 +2,9 @@
 
     cpu       CPU of the gate's process by byte that it receives or decompresses: at most 100 times
               that of an ordinary byte, measured in the same run (120 kB of zstd that is passed on).
-              By request, where an attack is many small whole ones: at most 3 small Produce
-              requests. By connection, where it sends almost nothing: at most 3 ms. Always
-              beyond the first 20 ms.
+              By request, where an attack is many small whole ones: at most 0.2 ms, which is what
+              three small Produce requests take. By connection, where it sends almost nothing: at
+              most 3 ms. Always beyond the first 20 ms.
     memory    peak RSS over idle: at most max_bytes_held + 64 MiB, or what the attack states
     latency   p99 of an innocent client beyond its p99 before the attack: at most 50 ms
     callback  CPU of the loop's thread in its longest callback: at most 5 ms
@@ -17,7 +17,8 @@
 
 CPU is a count of CPU time and holds on a busy machine. Its milliseconds are those of the reference
 machine (tests/support/calibration.py): they are longer where a fixed piece of work takes longer,
-measured during the attack, and never shorter. Latency is wall time: it is the best of some tries,
+measured during the attack, and never shorter. So are those of an ordinary byte, measured before the
+attack, when the machine may be faster. Latency is wall time: it is the best of some tries,
 since other work on the machine only makes a try worse.
 """
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 from typing import Any
 
 MIB = 1 << 20
-CPU_RATIO, REQUEST_RATIO, CONNECTION_S = 100.0, 3.0, 0.003
+CPU_RATIO, REQUEST_S, CONNECTION_S = 100.0, 0.0002, 0.003
 MEMORY_SLACK = 64 * MIB
 LATENCY_S, CALLBACK_S, COLLECTOR_S = 0.050, 0.005, 0.020
 ANSWER_BYTES, METRICS_BYTES = MIB, 1_000_000
@@ -48,12 +49,12 @@ def slowness_of(found: dict[str, Any]) -> float:
 
 def cpu_share(found: dict[str, Any]) -> float:
     """Return CPU over its ceiling, in the attack's own unit."""
-    sent, unit, slow = found["sent"], found["unit"], slowness_of(found)
-    cpu = max(0.0, found["cpu_s"] - CPU_NOISE_S * slow)
+    sent, unit = found["sent"], found["unit"]
+    cpu = max(0.0, found["cpu_s"] / slowness_of(found) - CPU_NOISE_S)
     if unit == "request":
-        return cpu / max(1, sent["requests"]) / found["ordinary_request_s"] / REQUEST_RATIO
+        return cpu / max(1, sent["requests"]) / REQUEST_S
     if unit == "connection":
-        return cpu / max(1, sent["connections"] + sent["closed"]) / (CONNECTION_S * slow)
+        return cpu / max(1, sent["connections"] + sent["closed"]) / CONNECTION_S
     count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
     return cpu / max(1, count) / found["ordinary_byte_s"] / CPU_RATIO
 

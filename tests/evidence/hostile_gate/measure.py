@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from tests.evidence.hostile_gate import batches
@@ -27,26 +27,13 @@ ANOTHER_SITE, FORBIDDEN = "attacker.example", 403
 ATTACKER_NICE = 10  # the attacker is on another machine: it takes no core from the gate's clients
 
 
-def ordinary(gate: GateUnderTest) -> dict[str, float]:
-    """Return the CPU of an ordinary byte and of an ordinary small request, best of three."""
-    large, small = batches.ordinary(), batches.small()
-    byte = request = float("inf")
-    for _ in range(3):
-        data = produce((b"t", [(0, large.data)])) * 40
-        byte = min(byte, _cost(gate, [Plan(data, 40, 40)]) / (len(data) + 40 * large.plain))
-        one = produce((b"t", [(0, small.data)]))
-        request = min(request, _cost_in_turn(gate, one, 300) / 300)
-    return {"ordinary_byte_s": byte, "ordinary_request_s": request}
-
-
-def _cost_in_turn(gate: GateUnderTest, request: bytes, count: int) -> float:
-    """Return the CPU of so many requests of a client that waits for each answer."""
-    with socket.create_connection(gate.address, 20) as sock, sock.makefile("rb") as answers:
-        before = gate.cpu_s()
-        for _ in range(count):
-            sock.sendall(request)
-            answers.read(int.from_bytes(answers.read(4), "big"))
-        return gate.cpu_s() - before
+def ordinary_byte_s(gate: GateUnderTest) -> float:
+    """Return the CPU of an ordinary byte, median of three, in seconds of the reference machine."""
+    large = batches.ordinary()
+    data = produce((b"t", [(0, large.data)])) * 40
+    with Watch() as watch:
+        costs = [_cost(gate, [Plan(data, 40, 40)]) for _ in range(3)]
+    return median(costs) / (len(data) + 40 * large.plain) / max(1.0, watch.slowness())
 
 
 def _cost(gate: GateUnderTest, plans: list[Plan]) -> float:
@@ -100,13 +87,9 @@ def measured(attack: Attack, checkout: Path = ROOT) -> Found:
     """Run one attack against a gate of its own."""
     with gate_for(attack.settings, checkout) as gate:
         # without TLS, whose bytes cost the client's end of this process more than the gate
-        base = (
-            {"ordinary_byte_s": 1e-9, "ordinary_request_s": 1e-5}
-            if gate.uses_tls
-            else ordinary(gate)
-        )
+        byte_s = 1e-9 if gate.uses_tls else ordinary_byte_s(gate)
         with attacker_of(attack, gate) as attacker, probing(gate) as prober:
-            return attacked(gate, prober, attacker, attack) | base
+            return attacked(gate, prober, attacker, attack) | {"ordinary_byte_s": byte_s}
 
 
 class Quiet(NamedTuple):
@@ -163,7 +146,7 @@ def attacker_of(attack: Attack, gate: GateUnderTest) -> Iterator[Child]:
 
 
 def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack) -> Found:
-    """Run one attack against this gate; the figures, without those of `ordinary`."""
+    """Run one attack against this gate; the figures, without the ordinary byte."""
     try:
         assert attacker.line() == "ready"
         gate.settle(0.25, 3.0)

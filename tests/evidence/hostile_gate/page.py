@@ -23,7 +23,7 @@ HEADINGS = (
 )
 #: what the page reads of an attack, and of what it sent
 KEPT = ("attack", "error", "unit", "cpu_s", "memory_bytes", "quiet_p99_s", "p99_s", "callback_s")
-KEPT += ("ordinary_byte_s", "ordinary_request_s", "broken")
+KEPT += ("ordinary_byte_s", "slowness", "broken")
 SENT = ("connections", "sent", "requests", "plain", "answered", "closed")
 #: figure of ceilings.shares -> its column
 COLUMNS = {"cpu": 4, "memory": 5, "latency": 6, "callback": 7}
@@ -50,11 +50,12 @@ def size(count: float) -> str:
 
 def unit_cost(found: dict[str, Any]) -> str:
     """Return CPU in the attack's own unit."""
-    sent, cpu, unit = found["sent"], found["cpu_s"], found["unit"]
+    sent, unit = found["sent"], found["unit"]
+    cpu = found["cpu_s"] / ceilings.slowness_of(found)
     if unit == "connection":
         return f"{cpu / max(1, sent['connections'] + sent['closed']) * 1e6:,.0f} µs a connection"
     if unit == "request":
-        return f"{cpu / max(1, sent['requests']) / found['ordinary_request_s']:.2f} a request"
+        return f"{cpu / max(1, sent['requests']) * 1e6:,.1f} µs a request"
     count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
     return f"{cpu / max(1, count) / found['ordinary_byte_s']:,.1f}"
 
@@ -106,8 +107,8 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     )
     limits = paragraph(
         "A figure above its ceiling is bold.",
-        f"CPU: {ceilings.CPU_RATIO:g} × an ordinary byte, {ceilings.REQUEST_RATIO:g} ordinary",
-        f"requests a request or {ceilings.CONNECTION_S * 1e3:g} ms a connection; the first",
+        f"CPU: {ceilings.CPU_RATIO:g} × an ordinary byte, {ceilings.REQUEST_S * 1e3:g} ms a request",
+        f"or {ceilings.CONNECTION_S * 1e3:g} ms a connection; the first",
         f"{ceilings.CPU_NOISE_S * 1e3:g} ms do not count.",
         f"Memory: max_bytes_held + {ceilings.MEMORY_SLACK >> 20} MiB.",
         f"p99: {ceilings.LATENCY_S * 1e3:g} ms. Callback: {ceilings.CALLBACK_S * 1e3:g} ms.",

@@ -17,7 +17,7 @@ from tests.evidence.hostile_gate.measure import (
     Found,
     gate_for,
     limits_and_times,
-    ordinary,
+    ordinary_byte_s,
     probing,
     quiet,
 )
@@ -68,7 +68,7 @@ def measured(checkout: Path = ROOT) -> Found:
             "held_share": held / max(1, resident - idle),
             "unserved": HEALTHY - served.answers,
         }
-        return found | ordinary(gate)
+        return found | {"ordinary_byte_s": ordinary_byte_s(gate)}
 
 
 def _settled(held, resident) -> tuple[int, int]:  # type: ignore[no-untyped-def]
