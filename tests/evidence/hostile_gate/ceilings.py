@@ -47,16 +47,28 @@ def slowness_of(found: dict[str, Any]) -> float:
     return max(1.0, float(found.get("slowness", 1.0)))
 
 
+def cpu_of(found: dict[str, Any]) -> float:
+    """Return the gate's CPU in seconds of the reference machine."""
+    return float(found["cpu_s"]) / slowness_of(found)
+
+
+def units_of(found: dict[str, Any]) -> int:
+    """Return how many requests, connections or bytes an attack had, at least 1: its own unit."""
+    sent, unit = found["sent"], found["unit"]
+    if unit == "request":
+        count = sent["requests"]
+    elif unit == "connection":
+        count = sent["connections"] + sent["closed"]
+    else:
+        count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
+    return max(1, int(count))
+
+
 def cpu_share(found: dict[str, Any]) -> float:
     """Return CPU over its ceiling, in the attack's own unit."""
-    sent, unit = found["sent"], found["unit"]
-    cpu = max(0.0, found["cpu_s"] / slowness_of(found) - CPU_NOISE_S)
-    if unit == "request":
-        return cpu / max(1, sent["requests"]) / REQUEST_S
-    if unit == "connection":
-        return cpu / max(1, sent["connections"] + sent["closed"]) / CONNECTION_S
-    count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
-    return cpu / max(1, count) / found["ordinary_byte_s"] / CPU_RATIO
+    limits = {"request": REQUEST_S, "connection": CONNECTION_S}
+    limit = limits.get(found["unit"]) or found["ordinary_byte_s"] * CPU_RATIO
+    return max(0.0, cpu_of(found) - CPU_NOISE_S) / units_of(found) / limit
 
 
 def shares(found: dict[str, Any]) -> dict[str, float]:

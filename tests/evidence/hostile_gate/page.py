@@ -50,14 +50,12 @@ def size(count: float) -> str:
 
 def unit_cost(found: dict[str, Any]) -> str:
     """Return CPU in the attack's own unit."""
-    sent, unit = found["sent"], found["unit"]
-    cpu = found["cpu_s"] / ceilings.slowness_of(found)
+    each, unit = ceilings.cpu_of(found) / ceilings.units_of(found), found["unit"]
     if unit == "connection":
-        return f"{cpu / max(1, sent['connections'] + sent['closed']) * 1e6:,.0f} µs a connection"
+        return f"{each * 1e6:,.0f} µs a connection"
     if unit == "request":
-        return f"{cpu / max(1, sent['requests']) * 1e6:,.1f} µs a request"
-    count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
-    return f"{cpu / max(1, count) / found['ordinary_byte_s']:,.1f}"
+        return f"{each * 1e6:,.1f} µs a request"
+    return f"{each / found['ordinary_byte_s']:,.1f}"
 
 
 def row(found: dict[str, Any]) -> list[str]:
