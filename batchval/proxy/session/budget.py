@@ -113,6 +113,7 @@ class Budget:
         self.other = 0  # bytes that sessions hold outside of the blocks that frames are read into
         self._by_address: dict[str, int] = {}
         self._paused: dict[Holder, float] = {}  # since when, in that order
+        self._resumed = 0  # bytes that sessions may read that go on since this turn of the loop
         self._unlooked: Iterator[Holder] = iter(())  # paused ones, for _close_silent
         # until when, and what had come of its request and its answer
         self._granted: dict[Holder, tuple[float, int]] = {}
@@ -123,6 +124,7 @@ class Budget:
         # clients that do not take their answers: what waited for each, and since when
         self._full: dict[Holder, tuple[int, float]] = {}
         self._turns: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()  # by sender
+        self._is_turn_due = False  # the loop will call _next_turn
         # what sessions have used of this turn of the loop, besides the fast path
         self.spent_s = 0.0
         self._turn_began = 0.0  # when the first request in part was read
@@ -367,15 +369,26 @@ class Budget:
 
     def _resume(self, held: int) -> None:
         """Resume as many as the budget allows, those that hold little first in their order."""
-        free = self.threshold - held
+        free = self.threshold - held - self._resumed
         end = time.perf_counter() + LOOKED_S
         for session in list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)):
             if free <= 0 or time.perf_counter() > end:
                 return
-            free -= max(held_by(session), SMALL // 8)
+            size = max(held_by(session), SMALL // 8)
+            free -= size
+            self._note_resumed(size)
             self._unpause(session)
             if session not in self._waiting:
                 session.go_on()
+
+    def _note_resumed(self, size: int) -> None:
+        """Keep what a session may read in the next turn of the loop from others until then."""
+        if not self._resumed and self._loop is not None:
+            self._loop.call_soon(self._have_read)
+        self._resumed += size
+
+    def _have_read(self) -> None:
+        self._resumed = 0
 
     def _grant(self) -> None:
         """Let a few sessions with frames in part go on; close one that does not use its time."""
@@ -389,7 +402,9 @@ class Budget:
             if not self._stands_still() or self.held > self.limit + self.beyond:
                 return  # peers have to take whole requests and answers first
             most = 1
-        for session in list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS)):
+        examined = list(itertools.islice(self._paused, MAX_EXAMINED_SESSIONS))
+        # those that have begun come first: to let others begin would hold more
+        for session in sorted(examined, key=lambda one: not _came(one)):
             if len(self._granted) >= most:
                 return
             size = session.connections.partial_size()
@@ -486,18 +501,31 @@ class Budget:
         self.spare.shorten(False)
 
     def take_turn(self, work: Callable[[], None], sender: str = "") -> None:
-        """Call ``work`` in a later turn of the loop: one call a turn. Senders follow each other."""
-        assert self._loop is not None
-        if not self._turns:
-            self._loop.call_soon(self._next_turn)
+        """Call ``work`` in a later turn of the loop. Senders follow each other."""
         self._turns.setdefault(sender, deque()).append(work)
+        self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        assert self._loop is not None
+        if self._turns and not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        assert self._loop is not None
-        sender, works = self._turns.popitem(last=False)
-        work = works.popleft()
-        if works:
-            self._turns[sender] = works
-        if self._turns:
-            self._loop.call_soon(self._next_turn)
-        work()
+        """Call what waited before this turn of the loop, for TURN_S at most.
+
+        One call a turn would let few sessions that fill each turn delay a crowd of small ones.
+        """
+        self._is_turn_due = False
+        waiting = sum(map(len, self._turns.values()))
+        end = time.perf_counter() + TURN_S
+        try:
+            while waiting and time.perf_counter() < end:
+                waiting -= 1
+                sender, works = self._turns.popitem(last=False)
+                work = works.popleft()
+                if works:
+                    self._turns[sender] = works
+                work()
+        finally:
+            self._ask_for_turn()

@@ -353,13 +353,48 @@ def test_clients_that_take_nothing_are_closed_above_the_limit(total: Callable[[i
 def test_work_takes_turns(total: Callable[[int], None]) -> None:
     async def test(budget: Budget) -> None:
         done: list[str] = []
-        for name in ("a", "b", "c"):
-            budget.take_turn(lambda name=name: done.append(name))  # type: ignore[misc]
+
+        def work(name: str, seconds: float = 0.0) -> Callable[[], None]:
+            def call() -> None:
+                done.append(name)
+                until = time.perf_counter() + seconds
+                while time.perf_counter() < until:
+                    pass
+
+            return call
+
+        for name in ("a1", "a2", "a3"):
+            budget.take_turn(work(name), "a")
+        budget.take_turn(work("b1"), "b")
+        assert done == []
+        await asyncio.sleep(0)
+        assert done == ["a1", "b1", "a2", "a3"]  # senders in turn, all in one turn of the loop
+
+        done.clear()
+        for name in ("c", "d"):
+            budget.take_turn(work(name, 0.003), name)  # more than a turn's time
+        await asyncio.sleep(0)
+        assert done == ["c"]
+        await asyncio.sleep(0)
+        assert done == ["c", "d"]
+
+    run(test)
+
+
+def test_work_that_asks_for_another_turn_gets_a_later_one(total: Callable[[int], None]) -> None:
+    async def test(budget: Budget) -> None:
+        done: list[int] = []
+
+        def again() -> None:
+            done.append(len(done))
+            if len(done) < 3:
+                budget.take_turn(again)
+
+        budget.take_turn(again)
         seen = []
         for _ in range(4):
             seen.append(len(done))
             await asyncio.sleep(0)
-        assert done == ["a", "b", "c"]
         assert seen == [0, 1, 2, 3]
 
     run(test)

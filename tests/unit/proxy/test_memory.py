@@ -122,7 +122,6 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         assert grown < held + clients * (len(frame) + 100_000) + 32 * MB
         for sock in broker.connections:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MB)
-        broker.reading.set()
 
         def rest(some):
             for sock in some:
@@ -133,6 +132,7 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         threads = [threading.Thread(target=rest, args=([sock],), daemon=True) for sock in socks]
         for thread in threads:
             thread.start()
+        broker.reading.set()  # once all send: a client that is read and silent may be evicted
         try:
             eventually(lambda: len(same) == clients * count, 240)
         finally:  # whether what is missing waits in the gate or in the kernel
