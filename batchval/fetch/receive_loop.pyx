@@ -1,6 +1,6 @@
 """Run receivers on their sockets: one thread without the GIL, from first Fetch to last answer.
 
-The one native module that makes system calls on descriptors (docs/adr/0015): recv, send, poll
+It makes system calls on descriptors, as a gate's connections do (docs/adr/0015): recv, send, poll
 and setsockopt on sockets that Python has connected, read and write on two pipes that Python has
 made. It opens and closes nothing.
 

@@ -8,6 +8,7 @@ cdef enum:
     TRUST = (1 << 20) + 4096  # allocated at most because of a stated length
     ALWAYS_TRUSTED = 16 << 10  # the same, where memory is short
 
+cpdef int64_t allocated() noexcept
 cdef int large_for(int64_t size) noexcept
 cdef int64_t trusted() noexcept
 cdef Py_ssize_t kind_size() noexcept

@@ -68,7 +68,7 @@ cdef bint is_poisoned() noexcept nogil:
     return poisoning
 
 
-def allocated():
+cpdef int64_t allocated() noexcept:
     """Return the bytes of all Blocks, CountedBytes and Charges that are alive, without those kept
     for the next reads.
 

@@ -30,6 +30,7 @@ cdef class FrameSplitter:
     cdef object failed
     cdef SpareBlock spare
     cdef bint offered     # get_buffer gave the spare block; the stash stays until bytes have come
+    cdef Py_ssize_t last  # the size of the last whole frame, with its length
 
     cdef bint grow(self, Py_ssize_t filled, Py_ssize_t size) except -1
     cdef bint is_copied(self, Py_ssize_t size)
@@ -38,7 +39,12 @@ cdef class FrameSplitter:
     cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
             list frames) except -1
     cdef int carve_block(self, list frames) except -1
-    cdef object offer(self)
+    cpdef list buffer_updated(self, Py_ssize_t count)
+    cdef uint8_t *room(self, Py_ssize_t *size) except NULL
+    cdef bint is_scarce(self) noexcept
+    cdef void forget_room(self) noexcept
+    cdef bint offer(self) except -1
+    cdef Py_ssize_t even(self, Py_ssize_t free)
     cdef int take_offered(self) except -1
     cdef int64_t lacking(self)
     cdef int reserve(self) except -1

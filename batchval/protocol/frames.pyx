@@ -42,6 +42,7 @@ cdef enum:
     SHORT_STEP = 4 << 10      # by which a frame grows where memory is almost used up
     ENOUGH = 16 << 10         # fewer free bytes than this in a block are not worth a read
     SMALL = 32 << 10          # a read of no more is copied, so that it holds no whole block
+    EVEN_FROM = 4 << 10       # frames that are smaller are copied where they are cut
     FIRST = 16                # bytes of a partial frame that are shown: length, ids, throttle time
 
 
@@ -127,7 +128,7 @@ cdef class FrameSplitter:
         self.begun = self.coming = 0
         self.block = None
         self.view = None
-        self.start = self.end = self.stashed = 0
+        self.start = self.end = self.stashed = self.last = 0
         self.failed = None
         self.spare = spare
         self.offered = False
@@ -255,6 +256,7 @@ cdef class FrameSplitter:
                 return at
             frames.append(view[at if self.whole else at + 4:at + 4 + stated])
             at += 4 + stated
+            self.last = 4 + stated
             allowed = self.limit
         self.begun = 0
         return at
@@ -369,15 +371,14 @@ cdef class FrameSplitter:
                     self.block = self.view = None
         return 0
 
-    cdef object offer(self):
-        """Return the buffer of the spare block, after a copy of the stash.
-
-        None where the unfinished frame needs a larger block.
+    cdef bint offer(self) except -1:
+        """Offer the spare block, after a copy of the stash; return whether it is large enough for
+        the unfinished frame.
         """
         cdef SpareBlock spare = self.spare
         cdef Py_ssize_t wanted = SHORT_READ if spare.is_short else kind_size()
         if self.stashed and self.stashed + self.lacking() > wanted:
-            return None
+            return False
         if spare.block is None or spare.block.size != wanted:
             spare.view = None
             spare.block = Block(wanted, spare.is_short)
@@ -385,7 +386,56 @@ cdef class FrameSplitter:
             spare.view = PyMemoryView_FromObject(spare.block)
         memcpy(spare.block.memory, self.stash, self.stashed)
         self.offered = True
-        return spare.view[self.stashed:]
+        return True
+
+    cdef uint8_t *room(self, Py_ssize_t *size) except NULL:
+        """Return where the next bytes go, and how many fit; for callers without memoryviews.
+
+        Of a stream of equal frames so many fit that a read ends with a frame: the rest of one that
+        is cut would be copied to the next block.
+        """
+        cdef SpareBlock spare = self.spare
+        cdef uint8_t *at
+        if self.failed is not None:
+            raise FrameError(*self.failed, [])
+        if spare is not None and self.block is None and self.last > BLOCK \
+                and not self.stashed and trusted() == TRUST and large_for(self.last) >= 0:
+            self.make_space(self.last)  # as the frame before: a kept block costs nothing
+        elif spare is not None and self.block is None and self.offer():
+            at = spare.block.memory + self.stashed
+            size[0] = self.even(spare.block.size - self.stashed)
+            return at
+        self.offered = False
+        self.reserve()
+        size[0] = self.block.size - self.end
+        if spare is not None and spare.is_short:
+            size[0] = min(size[0], <Py_ssize_t>SHORT_READ)
+        size[0] = self.even(size[0])
+        return self.block.memory + self.end
+
+    cdef bint is_scarce(self) noexcept:
+        """Return whether memory is short, or reads are to be (``SpareBlock.shorten``)."""
+        return trusted() < TRUST or self.spare is not None and self.spare.is_short
+
+    cdef void forget_room(self) noexcept:
+        """Hold no block that nothing came into."""
+        if self.block is not None and not self.end:
+            self.block = self.view = None
+
+    cdef Py_ssize_t even(self, Py_ssize_t free):
+        """Return as much of ``free`` as ends with a frame of the size of the last one; all of it
+        where memory is short.
+        """
+        cdef int64_t rest = 0
+        if self.last < EVEN_FROM or self.coming or self.last > free or trusted() < TRUST:
+            return free
+        if self.stashed or self.end > self.start:
+            if self.buffered < 4:
+                return free
+            rest = self.lacking()
+        if rest >= free:
+            return free
+        return <Py_ssize_t>(rest + (free - rest) // self.last * self.last)
 
     cdef int take_offered(self) except -1:
         """Own the block that was offered: bytes have come."""
@@ -422,17 +472,15 @@ cdef class FrameSplitter:
         """Return the buffer for the next bytes: a writable memoryview, never empty."""
         if self.failed is not None:
             return PyMemoryView_FromObject(Block(1))  # of no use
-        if self.spare is not None and self.block is None:
-            buffer = self.offer()
-            if buffer is not None:
-                return buffer
+        if self.spare is not None and self.block is None and self.offer():
+            return self.spare.view[self.stashed:]
         self.offered = False
         self.reserve()
         if self.spare is not None and self.spare.is_short:
             return self.view[self.end:self.end + SHORT_READ]
         return self.view[self.end:]
 
-    def buffer_updated(self, Py_ssize_t count):
+    cpdef list buffer_updated(self, Py_ssize_t count):
         """Take ``count`` bytes read into ``get_buffer``'s memory; return the frames that are whole
         now.
         """

@@ -280,6 +280,13 @@ class Acceptor:
             self._loop.add_reader(self.sock.fileno(), self._accept)
 
 
+class OpeningTransport(Protocol):
+    """A transport that tells its protocol of its connection when it is started."""
+
+    def start(self) -> None: ...
+    def get_protocol(self) -> asyncio.BaseProtocol: ...
+
+
 class OpeningConnections:
     """Accepted connections that their owner does not count yet: until ``opened``, or until they
     have failed.
@@ -304,6 +311,20 @@ class OpeningConnections:
         self._protocols.add(protocol)
         spawned(self._tasks, self._open(connection, protocol))
 
+    def open_plain(self, transport: OpeningTransport) -> None:
+        """Start a transport, whose protocol gets its connection, in the next turn of the loop."""
+        self._protocols.add(transport.get_protocol())
+        asyncio.get_running_loop().call_soon(self._start, transport)
+
+    def _start(self, transport: OpeningTransport) -> None:
+        protocol = transport.get_protocol()
+        try:
+            transport.start()
+        except OSError:
+            pass  # the client has left
+        finally:
+            self._fail_unopened(protocol)
+
     def opened(self, protocol: asyncio.BaseProtocol) -> None:
         """Stop counting a connection, because its owner counts it from now on.
 
@@ -322,6 +343,10 @@ class OpeningConnections:
             connection.close()
             raise
         finally:
-            if protocol in self._protocols:
-                self.opened(protocol)
-                self._unopened(protocol)
+            self._fail_unopened(protocol)
+
+    def _fail_unopened(self, protocol: asyncio.BaseProtocol) -> None:
+        """Tell the owner of a protocol that has not got its connection."""
+        if protocol in self._protocols:
+            self.opened(protocol)
+            self._unopened(protocol)

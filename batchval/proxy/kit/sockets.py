@@ -11,13 +11,14 @@ import struct
 import sys
 import termios
 import threading
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "TCP_CLOSE",
     "TCP_CLOSE_WAIT",
     "address_of",
     "addresses_of",
+    "connected_socket",
     "is_local",
     "keep_alive",
     "listens",
@@ -50,6 +51,37 @@ def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
     """Return the peer's host and port; ("unknown", 0) for a transport without one."""
     peer = transport.get_extra_info("peername")
     return (peer[0], peer[1]) if isinstance(peer, tuple) else ("unknown", 0)
+
+
+async def connected_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that is connected to the first address of a host that accepts.
+
+    Raises OSError, of the last address, and UnicodeError for a host that cannot be a name.
+    """
+    loop = asyncio.get_running_loop()
+    if (literal := _literal(host)) is not None:
+        family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
+        found: list[Any] = [(family, socket.SOCK_STREAM, 0, "", (str(literal), port))]
+    else:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    error = OSError(f"{host!r} has no address")
+    for family, kind, number, _, address in found:
+        sock = socket.socket(family, kind, number)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)
+        except OSError as failed:
+            sock.close()
+            error = failed
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    try:
+        raise error
+    finally:
+        del error  # its traceback holds this frame
 
 
 def keep_alive(

@@ -39,6 +39,7 @@ from batchval.proxy.cluster.listening_sockets import (
 )
 from batchval.proxy.cluster.metadata_client import resolved
 from batchval.proxy.kit.background_threads import spawned
+from batchval.proxy.kit.sockets import connected_socket
 from batchval.proxy.kit.topics import KnownTopics
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.validation_queue import ValidationQueue
@@ -50,6 +51,7 @@ from batchval.proxy.session.fast_path import Routes
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import AgeLimit
 from batchval.proxy.session.session import Session
+from batchval.proxy.session.socket_transport import SocketTransport
 from batchval.proxy.session.version_bridge import raised_by
 from batchval.proxy.settings.config import DenyRule
 from batchval.proxy.settings.options import Counters, ProxyOptions
@@ -357,7 +359,10 @@ class ListenerServer:
     def serve(self, connection: socket.socket, listener: ListeningPort) -> Session:
         """Return the session of a connection that came by this port; it begins soon."""
         session = Session(self, listener)
-        self._opening.open(connection, session.client)
+        if resolved(self.options.listen_tls) is None:
+            self._opening.open_plain(SocketTransport(self.loop, connection, session.client))
+        else:
+            self._opening.open(connection, session.client)
         return session
 
     def _unopened(self, session: Session) -> None:
@@ -560,9 +565,13 @@ class ListenerServer:
                 async with asyncio.timeout(
                     self.discovery.connect_timeout_s(len(addresses) - 1 - i)
                 ):
-                    await self.loop.create_connection(
-                        lambda: broker, host, port, ssl=tls, server_hostname=host if tls else None
-                    )
+                    if tls is None:
+                        sock = await connected_socket(host, port)
+                        SocketTransport(self.loop, sock, broker).start()
+                    else:
+                        await self.loop.create_connection(
+                            lambda: broker, host, port, ssl=tls, server_hostname=host
+                        )
             except (OSError, TimeoutError, UnicodeError) as failed:
                 if isinstance(failed, UnicodeError):  # a host that cannot be a name (IDNA)
                     failed = OSError(f"{host!r} is not a host name")

@@ -27,6 +27,7 @@ from typing import Final, Protocol
 
 from batchval.protocol.frames import SpareBlock, allocated, limit_memory
 from batchval.proxy.session.connections import Connections
+from batchval.proxy.session.fast_path import TurnLimits
 from batchval.proxy.session.requests import Requests
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.settings.options import Counters
@@ -99,7 +100,7 @@ class _Large:
     came: int = 0
 
 
-class Budget:
+class Budget(TurnLimits):
     """The bounds that connections share. ``start`` it on the running loop."""
 
     def __init__(self, limits: Limits, counters: Counters) -> None:

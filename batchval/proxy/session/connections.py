@@ -19,6 +19,8 @@ from typing import Final, Protocol, cast
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
 from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.kit.sockets import address_of, keep_alive, unread
+from batchval.proxy.session.fast_path import AnswerPassage, RequestPassage
+from batchval.proxy.session.socket_transport import PASSED_REST, SocketTransport
 from batchval.proxy.settings.config import Limits
 
 __all__ = [
@@ -82,7 +84,9 @@ MAX_WRITE_BYTES: Final = 4 << 20
 class BrokerSide(Protocol):
     """The part of a session that its connection to a broker calls."""
 
-    def broker_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None: ...
+    def broker_frames(
+        self, frames: list[memoryview], error: FrameError | None = None, outcome: int = ...
+    ) -> None: ...
     def broker_full(self, is_full: bool) -> None: ...
     def broker_lost(self) -> None: ...
     def abort(self, why: str) -> None: ...
@@ -140,6 +144,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.session.broker_frames(error.frames, error)
             return
         self.session.broker_frames(frames)
+
+    def frames_came(self, frames: list[memoryview], outcome: int, error: FrameError | None) -> None:
+        """Take what a SocketTransport has received; ``outcome``: of the frames before."""
+        self.session.broker_frames(frames, error, outcome)
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
 
     def pause_writing(self) -> None:
         self.is_full = True
@@ -238,7 +249,9 @@ class ClientSide(Protocol):
     """The part of a session that its client's connection calls."""
 
     def client_accepted(self) -> None: ...
-    def client_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None: ...
+    def client_frames(
+        self, frames: list[memoryview], error: FrameError | None = None, outcome: int = ...
+    ) -> None: ...
     def client_full(self, is_full: bool) -> None: ...
     def client_lost(self) -> None: ...
 
@@ -266,10 +279,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             frames = self.splitter.buffer_updated(nbytes)
         except FrameError as error:
-            self.session.client_frames(error.frames)
-            self.session.client_frames([], error)
+            self.frames_came(error.frames, PASSED_REST, error)
             return
         self.session.client_frames(frames)
+
+    def frames_came(self, frames: list[memoryview], outcome: int, error: FrameError | None) -> None:
+        """Take what a SocketTransport has received; ``outcome``: of the frames before."""
+        self.session.client_frames(frames, None, outcome)
+        if error is not None:
+            self.session.client_frames([], error)
 
     def pause_writing(self) -> None:
         self.session.client_full(True)
@@ -327,7 +345,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 class Connections:
     """Both connections of one session, for what concerns the two of them."""
 
-    __slots__ = ("_write_buffer", "broker", "client", "counted", "task")
+    __slots__ = (
+        "_answers",
+        "_requests",
+        "_write_buffer",
+        "broker",
+        "client",
+        "counted",
+        "task",
+    )
 
     def __init__(self, client: ClientConnection) -> None:
         self.client = client
@@ -336,6 +362,9 @@ class Connections:
         self.task: asyncio.Task[None] | None = None
         self.counted = 0  # what the budget has noted outside of blocks; the budget writes it
         self._write_buffer = 0  # the bound on what waits for the client
+        # the ways past the session; ``let_pass`` says when they are open
+        self._requests: RequestPassage | None = None
+        self._answers: AnswerPassage | None = None
 
     # ---- their lives -----------------------------------------------------------------------------
 
@@ -408,6 +437,38 @@ class Connections:
         task, self.task = self.task, None
         if task is not None:
             task.cancel()
+
+    # ---- past the session ------------------------------------------------------------------------
+
+    def link(self, requests: RequestPassage, answers: AnswerPassage) -> None:
+        """Give each side that is plain TCP its way to the other, which ``let_pass`` opens."""
+        client, broker = self.client.transport, self.broker and self.broker.transport
+        if isinstance(client, SocketTransport) and broker is not None:
+            requests.to = broker
+            client.passage = self._requests = requests
+        if isinstance(broker, SocketTransport) and client is not None:
+            answers.to = client
+            broker.passage = self._answers = answers
+
+    def let_pass(self, *, requests: bool, answers: bool) -> None:
+        """Let frames that need nothing more go from socket to socket, or the session have all."""
+        if self._requests is not None:
+            self._requests.is_open = requests
+        if self._answers is not None:
+            self._answers.is_open = answers
+
+    def bound_waiting(self, most: int) -> None:
+        """Bound the answers that may wait while requests pass."""
+        if self._requests is not None:
+            self._requests.most_waiting = most
+
+    def take_passed(self) -> tuple[int, int]:
+        """Return how many requests and answers have passed since the last call."""
+        requests, answers = self._requests, self._answers
+        return (
+            0 if requests is None else requests.take_passed(),
+            0 if answers is None else answers.take_passed(),
+        )
 
     # ---- bounds ----------------------------------------------------------------------------------
 

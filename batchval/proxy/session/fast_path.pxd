@@ -6,6 +6,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from batchval.core.gate cimport Accepted, LogValidator
 from batchval.ledger.sender_trust cimport SenderTrust
 from batchval.protocol.walkers.tables cimport Tables
+from batchval.protocol.frames cimport FrameSplitter
+from batchval.proxy.session.socket_transport cimport Passage, Passed, SocketTransport
 from batchval.proxy.watch.request_latency cimport API_KEYS, MeasuredRequest, Traffic, UnderWay
 
 cdef enum:
@@ -103,3 +105,23 @@ cdef class FastPath:
     cdef int note_answer(self, const MeasuredRequest *place, int64_t now) except -1
     cdef int note_request(self, int key, int64_t ns) except -1
     cdef int count(self) except -1
+
+
+cdef class TurnLimits:
+    cdef public double spent_s
+    cdef public int64_t blocks_limit, large
+
+
+@cython.final
+cdef class RequestPassage(Passage):
+    cdef FastPath path
+    cdef TurnLimits budget
+    cdef double turn_s
+    cdef public Py_ssize_t most_waiting
+
+
+@cython.final
+cdef class AnswerPassage(Passage):
+    cdef FastPath path
+    cdef TurnLimits budget
+    cdef Py_ssize_t streamed_from

@@ -2,6 +2,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
+from batchval.proxy.session.socket_transport import Passage
 from batchval.proxy.watch.request_latency import Traffic
 
 @final
@@ -56,3 +59,21 @@ class FastPath:
         self, frames: list[memoryview], i: int, now_ms: int, out: list[bytes | memoryview]
     ) -> int: ...
     def give(self, frames: list[memoryview], i: int, out: list[bytes | memoryview]) -> int: ...
+
+@disjoint_base
+class TurnLimits:
+    blocks_limit: int
+    large: int
+    spent_s: float
+    def is_turn_long(self) -> bool: ...
+
+@final
+class RequestPassage(Passage):
+    most_waiting: int
+    def __init__(
+        self, path: FastPath, budget: TurnLimits, turn_s: float, most_waiting: int
+    ) -> None: ...
+
+@final
+class AnswerPassage(Passage):
+    def __init__(self, path: FastPath, budget: TurnLimits, streamed_from: int) -> None: ...

@@ -32,12 +32,18 @@ from batchval.protocol.walkers.broker_requests cimport comes_from_broker
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, position, put_int32, read_int16, skip, skip_tags,
 )
-from batchval.protocol.frames cimport Block
+from batchval.protocol.frame_memory cimport Block, allocated
+from batchval.protocol.frames cimport FrameSplitter
 from batchval.protocol.walkers.produce cimport CLAIMS_FIELD, claims_field, walk_bounded_request
 from batchval.protocol.walkers.splice cimport Splicer, splicer
 from batchval.protocol.walkers.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.walkers.tags cimport TaggedField, find_tag
-from batchval.proxy.watch.request_latency cimport MeasuredRequest, Traffic, UnderWay, now_ns
+from batchval.proxy.session.socket_transport cimport (
+    ALL, LOOK, REST, SPENT, STOPPED, Passage, Passed, SocketTransport,
+)
+from batchval.proxy.watch.request_latency cimport (
+    MeasuredRequest, Traffic, UnderWay, now_ns, wall_ms,
+)
 from batchval.proxy.produce.verdicts cimport MAX_TOPIC_LENGTH, announced_work, carrying, tag_of
 from batchval.protocol.walkers.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,
@@ -66,6 +72,7 @@ cdef enum:
     REQUEST_HEADER = 12
     ANSWER_HEADER = 8
     MIN_BYTES_WITH_CODEC = ATTRIBUTES + 2
+    MAX_PASSED = 1 << 20  # bytes of a request that is written at once
     MAX_WORK = 256 << 10  # bytes walked in one call, before others have their turn
     EACH_COMPRESSED = 4 << 10  # what a decoder costs before its first byte, in bytes walked
     EACH_CLIENT = 2 << 10  # what another client id costs, in bytes walked
@@ -77,6 +84,16 @@ cdef enum:
 
 cdef inline int32_t following(int32_t wire_id) noexcept nogil:
     return <int32_t>((<uint32_t>wire_id + 1) & 0x7fffffff)
+
+
+cdef int pass_on(object to, list out) except -1:
+    """Write frames to the other side of a session."""
+    if type(to) is SocketTransport:
+        if not (<SocketTransport>to).closing:
+            (<SocketTransport>to).send(out)
+    else:
+        to.writelines(out)
+    return 0
 
 
 cdef inline object a_view(object frame):
@@ -738,3 +755,91 @@ cdef class FastPath:
             counters.requests_rewritten_total += self.tags_added + self.payloads_added
             self.tags_added = self.payloads_added = 0
         return 0
+
+
+# ---- past the session ----------------------------------------------------------------------------
+
+
+cdef class TurnLimits:
+    """What the passages of all sessions ask at each read. The budget, which is one, writes it.
+
+    ``blocks_limit``  above so many bytes in blocks, a session that has read something is looked at
+    ``large``         bytes of a request from which on it counts as large
+    ``spent_s``       what sessions have used of this turn of the loop, besides the fast path
+    """
+
+    def is_turn_long(self):
+        """Return whether this turn of the loop has lasted so long that reads end."""
+        return False
+
+
+@cython.final
+cdef class RequestPassage(Passage):
+    """The way of requests that go by the fast path alone, from a client's socket to the broker's.
+
+    ``turn_s``        seconds of work on this turn of the loop, from which on others go first
+    ``most_waiting``  answers that may wait
+    """
+
+    def __init__(self, FastPath path not None, TurnLimits budget not None, double turn_s,
+            Py_ssize_t most_waiting):
+        self.path = path
+        self.budget = budget
+        self.turn_s = turn_s
+        self.most_waiting = most_waiting
+
+    cdef Passed take(self, FrameSplitter splitter, list frames) except *:
+        cdef list out = []
+        cdef Py_ssize_t taken
+        cdef TurnLimits budget = self.budget
+        self.taken = 0
+        if budget.spent_s > self.turn_s:
+            return REST
+        if not frames:
+            if splitter.partial_size > budget.large or budget.is_turn_long():
+                return REST
+        elif PyMemoryView_GET_BUFFER(frames[0]).len > MAX_PASSED:
+            return REST  # it is written in parts
+        else:
+            self.taken = taken = self.path.take(frames, 0, wall_ms(), out)
+            self.passed += taken
+            if out:
+                pass_on(self.to, out)
+            if taken < len(frames):
+                return SPENT if self.path.spent else STOPPED
+        if allocated() > budget.blocks_limit or len(self.path.answers) > self.most_waiting:
+            return LOOK
+        return ALL
+
+
+@cython.final
+cdef class AnswerPassage(Passage):
+    """The way of answers that get back the client's correlation id and nothing else.
+
+    ``streamed_from``  bytes of an unfinished answer from which on the session is asked
+    """
+
+    def __init__(self, FastPath path not None, TurnLimits budget not None,
+            Py_ssize_t streamed_from):
+        self.path = path
+        self.budget = budget
+        self.streamed_from = streamed_from
+
+    cdef Passed take(self, FrameSplitter splitter, list frames) except *:
+        cdef list out = []
+        cdef Py_ssize_t taken
+        self.taken = 0
+        if not frames:
+            if splitter.partial_size > self.streamed_from:
+                return REST
+        else:
+            self.taken = taken = self.path.give(frames, 0, out)
+            self.passed += taken
+            if out:
+                pass_on(self.to, out)
+            if taken < len(frames):
+                return REST
+            answers = self.path.answers
+            if answers and type(answers[0]) is not int:
+                return LOOK  # it may be one that was made here
+        return LOOK if allocated() > self.budget.blocks_limit else ALL

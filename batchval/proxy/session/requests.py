@@ -55,6 +55,7 @@ from batchval.proxy.settings.options import Counters, Denied, ProxyOptions
 
 __all__ = [
     "SEND_S",
+    "STREAMED_FROM",
     "Answer",
     "AnswerFault",
     "AnswerStream",

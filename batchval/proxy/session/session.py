@@ -53,11 +53,12 @@ from batchval.proxy.session.connections import (
     ClientConnection,
     Connections,
 )
-from batchval.proxy.session.fast_path import FastPath
+from batchval.proxy.session.fast_path import AnswerPassage, FastPath, RequestPassage
 from batchval.proxy.session.identity import Authenticated, Identity
 from batchval.proxy.session.lifetime import End, How, Lifetime
 from batchval.proxy.session.owner import Owner
 from batchval.proxy.session.requests import (
+    STREAMED_FROM,
     Answer,
     AnswerFault,
     Item,
@@ -68,6 +69,12 @@ from batchval.proxy.session.requests import (
     Requests,
 )
 from batchval.proxy.session.session_states import SessionEvent, SessionState
+from batchval.proxy.session.socket_transport import (
+    PASSED_LOOK,
+    PASSED_REST,
+    PASSED_SPENT,
+    PASSED_STOPPED,
+)
 from batchval.proxy.settings.options import Denied
 from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.watch.clients import SeenClient
@@ -133,6 +140,7 @@ class Session:
         # a request that has begun may become as long as it states
         self.limits = limits
         self._max_waiting = limits.max_requests_waiting
+        self.connections.bound_waiting(limits.max_requests_waiting)
         self.client.splitter.max_frame_bytes = self.identity.max_frame_bytes(limits)
         self.connections.bound(limits, before)
         self._bound_writes()
@@ -240,8 +248,16 @@ class Session:
             self.identity, self.seen_client, connections, requests, self.opened, self.now()
         )
 
-    def client_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None:
-        """Take the requests that have come, or the fault of what comes after them."""
+    def client_frames(
+        self,
+        frames: list[memoryview],
+        error: FrameError | None = None,
+        outcome: int = PASSED_REST,
+    ) -> None:
+        """Take the requests that have come, or the fault of what comes after them.
+
+        ``outcome``  what became of those before them, which went past the session
+        """
         lifetime = self.lifetime
         if lifetime.reason is not None:  # from DRAINING on; an enum costs more to compare
             if error is not None:
@@ -252,7 +268,13 @@ class Session:
             return
         if self.identity.is_unknown:
             self._look_at_identity()
-        if not frames:
+        if outcome == PASSED_LOOK:
+            if len(self.requests.answers) > self._max_waiting:
+                self.hold(VALIDATING)
+        elif outcome == PASSED_SPENT:
+            self.budget.note_work(SLICE_S)
+            self._put_off(frames)
+        elif not frames:
             if error is not None:
                 self._client_frame_error(error)
                 return
@@ -276,11 +298,30 @@ class Session:
             elif self.budget.spent_s > TURN_S:
                 self._put_off(frames)
             else:
-                self._take(frames)
+                self._take(frames, stopped=outcome == PASSED_STOPPED)
             if lifetime.is_aged and self.is_between_requests():
                 self.end_when_taken("max_age")
         if allocated() > self.budget.blocks_limit:
             self.count_held()
+        self._look_passages()
+
+    def _look_passages(self) -> None:
+        """Let frames pass by this session where it need not see them, or have them all again."""
+        requests, lifetime = self.requests, self.lifetime
+        is_open = (
+            lifetime.reason is None
+            and not lifetime.is_aged
+            and self.identity.authenticated
+            and not self.identity.is_unknown
+            and not self.identity.sasl.is_open
+        )
+        self.connections.let_pass(
+            requests=is_open and not requests.is_busy and not self.is_large,
+            answers=is_open
+            and requests.stream is None
+            and requests.converting is None
+            and not self.client.holds & VALIDATING,
+        )
 
     def is_between_requests(self) -> bool:
         """Return whether the client is neither in a request nor in a SASL exchange."""
@@ -307,6 +348,8 @@ class Session:
     def client_lost(self) -> None:
         """End the session. The broker still gets the requests that were taken."""
         self.client.transport = None
+        self._count_passed()
+        self.connections.let_pass(requests=False, answers=False)
         if self.identity.sasl.failure:
             self._note_end("authentication_failed", self.identity.sasl.failure)
         elif self.lifetime.end(CLIENT, self.now(), self.limits):
@@ -321,8 +364,11 @@ class Session:
 
     # ---- requests --------------------------------------------------------------------------------
 
-    def _take(self, frames: list[memoryview]) -> None:
-        """Send requests on by the fast path; a handler takes each that cannot go by it."""
+    def _take(self, frames: list[memoryview], *, stopped: bool = False) -> None:
+        """Send requests on by the fast path; a handler takes each that cannot go by it.
+
+        ``stopped``  the fast path has looked at the first, and cannot take it
+        """
         out: list[bytes | memoryview] = []
         now_ms = time.time_ns() // 1_000_000
         began = 0.0
@@ -333,13 +379,15 @@ class Session:
             inline = True
             is_clients = False
             if not requests.outbox and requests.identity.authenticated:
-                i = fast_path.take(frames, i, now_ms, out)
-                if i == end:
-                    break
-                if fast_path.spent:
-                    self.budget.note_work(SLICE_S)
-                    self._put_off(frames[i:])
-                    break
+                if not stopped:
+                    i = fast_path.take(frames, i, now_ms, out)
+                    if i == end:
+                        break
+                    if fast_path.spent:
+                        self.budget.note_work(SLICE_S)
+                        self._put_off(frames[i:])
+                        break
+                stopped = False
                 decision = fast_path.decision
                 inline = not fast_path.tried
                 is_clients = fast_path.is_clients
@@ -384,6 +432,7 @@ class Session:
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
         self.requests.untaken = frames
+        self._look_passages()
         self._put_off_ns = self.fast_path.since_ns or clock_ns()
         self.hold(TURN)
         if not self.client.holds & SASL:
@@ -405,6 +454,7 @@ class Session:
         if not self._in_turn(partial(self._take, frames), "a request could not be taken"):
             return
         self.fast_path.since_ns = 0
+        self._look_passages()
         if not self.requests.untaken:
             self.release(TURN)
             if (end := self.lifetime.all_taken()) is not None:
@@ -499,6 +549,7 @@ class Session:
         if out:
             self.send(out)
         self._write_ready()
+        self._look_passages()
         if self.requests.made:
             self._bound_waiting()
         self.read_if_bounded()
@@ -584,6 +635,11 @@ class Session:
             )
         if broker.limits is not self.limits:
             broker.bound(self.limits)
+        fast_path, budget = self.fast_path, self.budget
+        self.connections.link(
+            RequestPassage(fast_path, budget, TURN_S, self._max_waiting),
+            AnswerPassage(fast_path, budget, STREAMED_FROM),
+        )
         self.lifetime.move(SessionEvent.CONNECTED)
         if self.identity.authenticated:
             self.lifetime.move(SessionEvent.AUTHENTICATED)
@@ -593,6 +649,7 @@ class Session:
         if self.lifetime.state >= SessionState.DRAINING:
             self.close_if_done()
         self.connections.hold_opened(broker)
+        self._look_passages()
 
     def broker_full(self, is_full: bool) -> None:
         """Do not read the client while the broker does not take its requests."""
@@ -619,8 +676,16 @@ class Session:
         self._close("upstream_lost")
         self.forget_if_gone()
 
-    def broker_frames(self, frames: list[memoryview], error: FrameError | None = None) -> None:
-        """Pass on the broker's answers; the first may be pieces, see ``Requests.take``."""
+    def broker_frames(
+        self,
+        frames: list[memoryview],
+        error: FrameError | None = None,
+        outcome: int = PASSED_REST,
+    ) -> None:
+        """Pass on the broker's answers; the first may be pieces, see ``Requests.take``.
+
+        ``outcome``  what became of those before them, which went past the session
+        """
         if error is not None:
             self.broker_frames(frames)
             # nobody can find the next frame; the client still gets what came
@@ -635,7 +700,7 @@ class Session:
             return
         out: list[bytes | memoryview] = []
         fault = None
-        if frames or requests.stream is not None:
+        if frames or requests.stream is not None or outcome == PASSED_LOOK:
             fault = requests.take(frames, out)
         elif (broker := self.connections.broker) is not None:  # of a frame, one read brings a part
             fault = requests.start_stream(broker.splitter, out)
@@ -651,6 +716,7 @@ class Session:
             self.read_if_bounded()
         if allocated() > self.budget.blocks_limit:
             self.count_held()
+        self._look_passages()
         if lifetime.reason is not None:
             self.close_if_done()
 
@@ -675,6 +741,7 @@ class Session:
             self._broker_fault(fault)
         if requests.converting is None:
             self._release_broker(CONVERTING)
+        self._look_passages()
         self.read_if_bounded()
         self.count_held()
         if self.lifetime.state >= SessionState.DRAINING:
@@ -684,6 +751,8 @@ class Session:
 
     def hold(self, why: int) -> None:
         """Do not read the client, as long as any reason stands."""
+        if why in (VALIDATING, SASL):  # answers decide when it is read again
+            self.connections.let_pass(requests=False, answers=False)
         if self.client.hold(why):
             self.counters.reading_paused_total += 1
             if self.log.is_debug:
@@ -693,6 +762,8 @@ class Session:
         """Take a reason away, and read the client where none is left."""
         if self.client.release(why) and self.log.is_debug:
             self.log.debug(self.identity, "reading resumed", why=IN_WORDS[why])
+        if why == VALIDATING:
+            self._look_passages()
 
     def _hold_both(self, why: int) -> None:
         self.hold(why)
@@ -751,6 +822,7 @@ class Session:
         """Move the session towards its end; count and log why, and return True, the first time."""
         if not self.lifetime.end(why, self.now(), self.limits, event):
             return False
+        self.connections.let_pass(requests=False, answers=False)
         self.proxy.closed(why)
         self.log.ended(self._described(), why, detail, request)
         return True
@@ -887,6 +959,7 @@ class Session:
             and now - self.lifetime.seen > self.limits.frame_timeout_ms / 1000
         ):
             self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
+        self._count_passed()
         self.seen_client.check(now)
         end = self.lifetime.check(
             now,
@@ -898,5 +971,16 @@ class Session:
         )
         if end is not None:
             self._end_as(end)
+        if self.lifetime.is_aged:
+            self._look_passages()
         if self.client.unwritten():
             self._bound_writes()
+
+    def _count_passed(self) -> None:
+        """Take notice of what went past this session since the last look."""
+        requests, answers = self.connections.take_passed()
+        if requests:
+            self.lifetime.spoke = True
+            self.lifetime.frame_s = 0.0
+        if requests or answers:
+            self.lifetime.seen = self.proxy.now

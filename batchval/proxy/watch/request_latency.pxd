@@ -25,6 +25,7 @@ cdef struct MeasuredRequest:  # a request that the broker has not answered
 
 
 cdef int64_t now_ns() noexcept nogil
+cdef int64_t wall_ms() noexcept nogil
 
 
 @cython.final

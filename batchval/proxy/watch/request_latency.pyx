@@ -10,7 +10,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 cdef enum:
     FREE = -1
@@ -33,6 +33,13 @@ cdef int64_t now_ns() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef int64_t wall_ms() noexcept nogil:
+    """Return the time of the wall clock in ms."""
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
 def clock_ns():

@@ -139,6 +139,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.primitives",
         "batchval.protocol.walkers.produce",
     ),
+    "connections": ("batchval.proxy.session.socket_transport", "batchval.protocol.frames"),
     "durations": ("batchval.proxy.watch.request_latency",),
     "fast_path": (
         "batchval.proxy.session.fast_path",

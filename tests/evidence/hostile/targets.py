@@ -39,6 +39,7 @@ from tests.evidence.hostile.buffers import Slots, buffer_of
 from tests.evidence.hostile.built import builder_case
 from tests.evidence.hostile.claims import claims_case
 from tests.evidence.hostile.client_answers import client_case
+from tests.evidence.hostile.connected import connected_case
 from tests.evidence.hostile.differential import (
     RULES,
     Setup,
@@ -509,6 +510,7 @@ def _seeded(target: str) -> Callable[[Run], None]:
 
 SEEDED: dict[str, Callable[[int], list[str]]] = {
     "freed_or_resized": lifetime_case,
+    "connections": connected_case,
     "durations": durations_case,
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,

@@ -101,7 +101,7 @@ def name_of(callback: Callable[..., Any]) -> str:
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
         return str(getattr(owner.get_coro(), "__qualname__", owner.get_coro()))
-    return str(getattr(callback, "__qualname__", callback))
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
 
 
 def timed_class(longest: Longest, kind: type) -> type:
@@ -142,6 +142,12 @@ def watched_loop(longest: Longest) -> type[uvloop.Loop]:
 
         def call_at(self, when: Any, callback: Any, *arguments: Any, context: Any = None) -> Any:
             return super().call_at(when, longest.timed(callback), *arguments, context=context)
+
+        def add_reader(self, fileobj: Any, callback: Any, *arguments: Any) -> None:
+            super().add_reader(fileobj, longest.timed(callback), *arguments)
+
+        def add_writer(self, fileobj: Any, callback: Any, *arguments: Any) -> None:
+            super().add_writer(fileobj, longest.timed(callback), *arguments)
 
         async def create_server(self, factory: Any, *words: Any, **options: Any) -> Any:
             return await super().create_server(lambda: watched(factory()), *words, **options)

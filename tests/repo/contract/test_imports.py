@@ -65,10 +65,13 @@ HEADERS |= {"arm_acle.h", "arm_neon.h", "sys/auxv.h", "sys/sysctl.h"}
 HEADERS |= {"sys/mman.h"}
 # frame_memory.pyx: a thread that ends after it has released a block, and that takes no signal
 HEADERS |= {"pthread.h", "signal.h"}
-#: The one module that makes system calls on sockets that Python has connected, and what it includes
-#: for that (docs/adr/0015): 230 microseconds of Python for each megabyte were most of what a
-#: consumer cost.
-ON_SOCKETS = {"fetch/receive_loop": {"errno.h", "poll.h", "sys/socket.h", "time.h", "unistd.h"}}
+#: The modules that make system calls on sockets that Python has connected, and what they include for
+#: that (docs/adr/0015, 0020): Python between two reads was most of what a consumer cost, and of what
+#: the gate cost beside validation.
+ON_SOCKETS = {
+    "fetch/receive_loop": {"errno.h", "poll.h", "sys/socket.h", "time.h", "unistd.h"},
+    "proxy/session/socket_transport": {"errno.h", "sys/socket.h", "sys/uio.h"},
+}
 _WORDS = re.compile(
     r"\b(open|print|input|exec|eval|fopen|fdopen|fprintf|printf|FILE|getenv|system|socket|popen)\s*[(*]"
 )

@@ -91,13 +91,18 @@ class Watched(Session):
 
     claims: ClassVar[WeakKeyDictionary[ListenerServer, list[bytes | None]]] = WeakKeyDictionary()
 
-    def _take(self, frames: list[memoryview]) -> None:
+    def _look_passages(self) -> None:
+        super()._look_passages()
+        if self.proxy in self.claims:
+            self.connections.let_pass(requests=False, answers=False)
+
+    def _take(self, frames: list[memoryview], *, stopped: bool = False) -> None:
         for frame in map(bytes, frames if self.proxy in self.claims else ()):
             if frame[4:6] == b"\0\0":
                 request = ProduceRequestView(frame[4:])
                 tags = map(request.claims, range(len(request)))
                 self.claims[self.proxy].extend(None if tag is None else bytes(tag) for tag in tags)
-        super()._take(frames)
+        super()._take(frames, stopped=stopped)
 
 
 @pytest.fixture(autouse=True)

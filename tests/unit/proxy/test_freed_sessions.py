@@ -21,13 +21,15 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 
+from batchval.proxy.life import listener_server
 from batchval.proxy.produce.validation_queue import Job, OneSlice
 from batchval.proxy.session.connections import BrokerConnection, ClientConnection, Connections
-from batchval.proxy.session.fast_path import FastPath
+from batchval.proxy.session.fast_path import AnswerPassage, FastPath, RequestPassage
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.lifetime import Lifetime
 from batchval.proxy.session.requests import Answer, Item, Lowering, Requests
 from batchval.proxy.session.session import Session
+from batchval.proxy.session.socket_transport import SocketTransport
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.tls.handshakes import HandshakeError
 from tests.support.network import closed_port, until
@@ -53,6 +55,7 @@ from tests.unit.proxy.test_strangers import guarded, handshake, requiring
 KINDS = (
     *(Session, ClientConnection, BrokerConnection, FastPath, Requests, Connections),
     *(Identity, Lifetime, Answer, Item, Job, OneSlice, Lowering),
+    *(SocketTransport, RequestPassage, AnswerPassage),
     HandshakeError,
 )
 #: What is in the cycles of an exception and of a transport.
@@ -476,15 +479,32 @@ def test_nothing_is_left_of_many_sessions() -> None:
         eventually(lambda: not proxy.proxy.connections)
 
 
-def test_a_connection_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{}, TLS], ids=["plain", "TLS"])
+def test_a_connection_that_cannot_be_opened(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed: list[int] = []
 
     async def fails(*_: Any, **__: Any) -> None:
         failed.append(1)
         raise OSError
 
+    class Failing:
+        def __init__(self, _loop: Any, sock: socket.socket, protocol: Any) -> None:
+            self.sock = sock
+            self.protocol = protocol
+
+        def get_protocol(self) -> Any:
+            return self.protocol
+
+        def start(self) -> None:
+            self.sock.close()
+            failed.append(1)
+            raise OSError
+
     monkeypatch.setattr(asyncio.BaseEventLoop, "connect_accepted_socket", fails)
-    proxy = RunningProxy(f"{LOOPBACK}:{closed_port()}")
+    monkeypatch.setattr(listener_server, "SocketTransport", Failing)
+    proxy = RunningProxy(f"{LOOPBACK}:{closed_port()}", **options)
     proxy.loop = asyncio.new_event_loop()
     with proxy, no_collector():
         for _ in range(SESSIONS):
