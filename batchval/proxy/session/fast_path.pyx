@@ -75,7 +75,7 @@ cdef enum:
     MAX_PASSED = 1 << 20  # bytes of a request that is written at once
     MAX_WORK = 256 << 10  # bytes walked in one call, before others have their turn
     EACH_COMPRESSED = 4 << 10  # what a decoder costs before its first byte, in bytes walked
-    EACH_CLIENT = 2 << 10  # what another client id costs, in bytes walked
+    EACH_CLIENT = 4 << 10  # what another client id costs, in bytes walked
     CLIENT_ID = REQUEST_HEADER + 2  # where it stands, after its size
     NULL_CLIENT_ID = -1
     NO_CLIENT = -2  # no request has come yet
