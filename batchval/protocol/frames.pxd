@@ -41,6 +41,7 @@ cdef class FrameSplitter:
     cdef int carve_block(self, list frames) except -1
     cpdef list buffer_updated(self, Py_ssize_t count)
     cdef uint8_t *room(self, Py_ssize_t *size) except NULL
+    cdef Py_ssize_t few(self, Py_ssize_t free)
     cdef bint is_scarce(self) noexcept
     cdef void forget_room(self) noexcept
     cdef bint offer(self) except -1

@@ -39,6 +39,8 @@ MAX_FRAME_BYTES = 100 << 20
 
 cdef enum:
     SHORT_READ = 4 << 10      # see SpareBlock.shorten
+    FEW_FRAMES = 128          # of a read for a loop, as far as they are as large as the last one
+    FEW_BYTES = 16 << 10      # which it brings however small they are
     SHORT_STEP = 4 << 10      # by which a frame grows where memory is almost used up
     ENOUGH = 16 << 10         # fewer free bytes than this in a block are not worth a read
     SMALL = 32 << 10          # a read of no more is copied, so that it holds no whole block
@@ -403,15 +405,24 @@ cdef class FrameSplitter:
             self.make_space(self.last)  # as the frame before: a kept block costs nothing
         elif spare is not None and self.block is None and self.offer():
             at = spare.block.memory + self.stashed
-            size[0] = self.even(spare.block.size - self.stashed)
+            size[0] = self.even(self.few(spare.block.size - self.stashed))
             return at
         self.offered = False
         self.reserve()
         size[0] = self.block.size - self.end
         if spare is not None and spare.is_short:
             size[0] = min(size[0], <Py_ssize_t>SHORT_READ)
-        size[0] = self.even(size[0])
+        size[0] = self.even(self.few(size[0]))
         return self.block.memory + self.end
+
+    cdef Py_ssize_t few(self, Py_ssize_t free):
+        """Return as much of ``free`` as brings few frames of the size of the last one, or the rest
+        of the unfinished one: the cycle collector looks at each that is not taken at once.
+        """
+        cdef int64_t few = max(FEW_BYTES, FEW_FRAMES * min(self.last, <Py_ssize_t>BLOCK))
+        if few < free:
+            few = max(few, self.coming or self.lacking())
+        return <Py_ssize_t>min(<int64_t>free, few)
 
     cdef bint is_scarce(self) noexcept:
         """Return whether memory is short, or reads are to be (``SpareBlock.shorten``)."""
@@ -473,7 +484,7 @@ cdef class FrameSplitter:
         if self.failed is not None:
             return PyMemoryView_FromObject(Block(1))  # of no use
         if self.spare is not None and self.block is None and self.offer():
-            return self.spare.view[self.stashed:]
+            return self.spare.view[self.stashed:][:self.few(self.spare.block.size)]
         self.offered = False
         self.reserve()
         if self.spare is not None and self.spare.is_short:

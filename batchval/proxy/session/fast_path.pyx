@@ -792,7 +792,7 @@ cdef class RequestPassage(Passage):
         cdef list out = []
         cdef Py_ssize_t taken
         cdef TurnLimits budget = self.budget
-        self.taken = 0
+        self.taken = self.work = 0
         if budget.spent_s > self.turn_s:
             return REST
         if not frames:
@@ -803,6 +803,7 @@ cdef class RequestPassage(Passage):
         else:
             self.taken = taken = self.path.take(frames, 0, wall_ms(), out)
             self.passed += taken
+            self.work = self.path.work
             if out:
                 pass_on(self.to, out)
             if taken < len(frames):

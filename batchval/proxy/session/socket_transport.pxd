@@ -17,6 +17,7 @@ cdef class Passage:
     cdef public bint is_open  # the session writes it
     cdef public object to     # the transport of the other side
     cdef Py_ssize_t taken     # of the frames of the last call
+    cdef int64_t work         # of the last call, in bytes walked; 0: about those that came
     cdef int64_t passed       # frames, since ``take_passed``
     cdef Passed take(self, FrameSplitter splitter, list frames) except *
     cdef void end(self) noexcept

@@ -193,6 +193,7 @@ cdef class SocketTransport:
             outcome = REST
             if self.passage is not None and self.passage.is_open:
                 outcome = self.passage.take(self.splitter, frames)
+                left -= max(<int64_t>0, self.passage.work - count)
                 if self.passage.taken:
                     frames = frames[self.passage.taken:]
             if outcome != ALL:

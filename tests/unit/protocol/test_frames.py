@@ -211,6 +211,20 @@ def test_a_read_that_brings_nothing_takes_no_memory() -> None:
     assert allocated() == before
 
 
+def test_a_read_of_small_frames_is_short() -> None:
+    """The cycle collector looks at each frame of a read that is not taken at once."""
+    splitter = FrameSplitter(spare=SpareBlock())
+    assert len(splitter.get_buffer()) <= 16 << 10
+    assert through_buffer(splitter, iter([framed(b"a" * 100)])) == [b"a" * 100]
+    assert len(splitter.get_buffer()) <= 16 << 10
+    through_buffer(splitter, iter([framed(b"a" * 1000)]))
+    assert len(splitter.get_buffer()) <= 128 * 1004
+    through_buffer(splitter, iter([framed(b"a" * 100), framed(bytes(200_000))[:30]]))
+    assert len(splitter.get_buffer()) >= 200_004 - 30
+    through_buffer(splitter, iter([bytes(200_004 - 30)]))
+    assert len(splitter.get_buffer()) >= 200_004
+
+
 def test_a_count_without_a_spare_block_is_refused() -> None:
     first, second = FrameSplitter(spare=(spare := SpareBlock())), FrameSplitter(spare=spare)
     first.get_buffer()
