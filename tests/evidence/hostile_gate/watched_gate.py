@@ -155,6 +155,11 @@ def watched_loop(longest: Longest) -> type[uvloop.Loop]:
         async def create_connection(self, factory: Any, *words: Any, **options: Any) -> Any:
             return await super().create_connection(lambda: watched(factory()), *words, **options)
 
+        async def connect_accepted_socket(self, factory: Any, *words: Any, **options: Any) -> Any:
+            return await super().connect_accepted_socket(
+                lambda: watched(factory()), *words, **options
+            )
+
     return Watched
 
 
