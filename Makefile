@@ -27,7 +27,7 @@ BRIEF_JOBS ?= $(if $(filter file,$(origin JOBS)),$(shell echo $$(($$(nproc) + 4)
 # Options of the benches. --write saves the result in bench/results and writes docs/benchmarks.
 BENCH ?= --write
 CLAIMS_BENCH ?= --write
-# to save: --write --kroxylicious FOLDER --kafka-proxy PROGRAM (docs/benchmarks/method.md)
+# to save: --write --kroxylicious FOLDER --record-validation FOLDER --kafka-proxy PROGRAM (docs/benchmarks/method.md)
 PROXY_BENCH ?=
 PERF_BENCH ?= --write
 SPARK_BENCH ?= --gib 16 --write

@@ -10,7 +10,8 @@ from bench.pages.text import how, load_of, measured, page, paragraph, table, ver
 
 TITLE = "The gate"
 ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy"
-COMMAND = 'make bench-proxy PROXY_BENCH="--write --kroxylicious FOLDER --kafka-proxy PROGRAM"'
+PEERS = "--kroxylicious FOLDER --record-validation FOLDER --kafka-proxy PROGRAM"
+COMMAND = f'make bench-proxy PROXY_BENCH="--write {PEERS}"'
 SOURCES = ("proxy",)
 
 NAMES = {

@@ -4,8 +4,10 @@ Ours and its peers.
 All proxies are up at once and take turns cell by cell, round after round, between one client and
 one broker (wire.c). Pass the peers, since neither comes from the package index:
 
-    --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
-    --kafka-proxy PROGRAM   grepplabs kafka-proxy
+    --kroxylicious FOLDER        its jars
+    --record-validation FOLDER   jars of Kroxylicious with its RecordValidation, which may be of
+                                 another version (kroxylicious/pom.xml gets them)
+    --kafka-proxy PROGRAM        grepplabs kafka-proxy
 
     python -m bench proxy [--rounds 5] [--quick] [--write]
 """
@@ -21,7 +23,6 @@ import socket
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,6 @@ CROWD_S = 4.0
 #: what the page reads of a sample
 FIGURES = ("cpu_s_a_gb", "cpu_us_a_request", "mb_a_second", "p50_us", "p99_us", "waited", "error")
 CONNECTIONS, WINDOW = 4, 5
-KROXYLICIOUS_POM = Path(__file__).with_name("kroxylicious") / "pom.xml"
 UNCOMPARED = ("trust", "audit", "off")
 WARM_UP_S = 8.0  # a size, of a JVM
 
@@ -51,6 +51,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--nice", type=int, default=0, help="Priority of all processes (negative: root).")
     runs.add_codecs(parser, page.CODECS)
     add("--kroxylicious", metavar="FOLDER", help="Folder with the jars of Kroxylicious.")
+    jars = "Folder with the jars of Kroxylicious and its RecordValidation."
+    add("--record-validation", metavar="FOLDER", help=jars)
     add("--kafka-proxy", metavar="PROGRAM", help="Path of grepplabs kafka-proxy.")
     clients = "Idle clients when memory is measured (default: 1000)."
     add("--clients", type=int, default=1000, help=clients)
@@ -62,17 +64,34 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def needs(options: argparse.Namespace) -> str:
     """Return what a run lacks that is to be saved."""
-    has_peers = options.kroxylicious and options.kafka_proxy
-    return "" if has_peers else "--kroxylicious FOLDER and --kafka-proxy PROGRAM"
+    peers = (options.kroxylicious, options.record_validation, options.kafka_proxy)
+    words = "--kroxylicious FOLDER, --record-validation FOLDER and --kafka-proxy PROGRAM"
+    return "" if all(peers) else words
+
+
+def version_of_jar(folder: str, name: str) -> str:
+    """Return the version in the name of a jar. Raises LookupError where there is none or are two."""
+    found = [path.stem for path in Path(folder).glob(f"{name}-[0-9]*.jar")]
+    if len(found) != 1:
+        raise LookupError(f"{folder} has {len(found)} jars of {name}: allowed is one")
+    return found[0].removeprefix(f"{name}-")
+
+
+def java_version() -> str:
+    done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
+    return done.stderr.split('"')[1]
 
 
 def peer_versions(options: argparse.Namespace) -> dict[str, str]:
     """Return the versions of the peers that were named."""
     found = {}
     if options.kroxylicious:
-        version = ET.parse(KROXYLICIOUS_POM).find("{*}dependencies/{*}dependency/{*}version")
-        assert version is not None
-        found["Kroxylicious"] = str(version.text)
+        found["Kroxylicious"] = version_of_jar(options.kroxylicious, "kroxylicious-runtime")
+    if options.record_validation:
+        name = "kroxylicious-record-validation"
+        found["RecordValidation"] = version_of_jar(options.record_validation, name)
+    if options.kroxylicious or options.record_validation:
+        found["Java"] = java_version()
     if options.kafka_proxy:
         done = subprocess.run(
             [options.kafka_proxy, "--version"], capture_output=True, text=True, check=False
@@ -102,9 +121,9 @@ class Bench:
             self.proxies[way] = ends.gate(way, port, place)
         self.proxies["pump"] = ends.pump(port, place)
         self.proxies |= self.peers(None)
-        if self.options.kroxylicious:
+        if jars := self.options.record_validation:
             self.proxies["kroxylicious validating"] = ends.kroxylicious(
-                self.options.kroxylicious, port, place, validating=True
+                jars, port, place, validating=True
             )
         for name in ("kafka-proxy", "kroxylicious", "kroxylicious validating"):
             if name not in self.proxies:
@@ -280,6 +299,9 @@ class Bench:
             for way in ("trust", "audit"):
                 of = self.loaded("64 kB", codec, claims=True)
                 self.client(self.proxies[way].port, of, 4, 5, 0.3)
+
+    def find_highest(self) -> None:
+        """Measure the highest rate that each proxy passes: the open loop sends shares of it."""
         self.highest = min(
             found["requests"] / found["seconds"]
             for name, process in self.proxies.items()
@@ -457,6 +479,11 @@ def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
+    try:
+        versions = peer_versions(options)
+    except (LookupError, OSError, subprocess.CalledProcessError) as error:
+        runs.tell(str(error))
+        return 2
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     (ends.BUILD / "processes.log").write_bytes(b"")
     began = runs.load()
@@ -464,6 +491,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         bench.start()
         bench.warm_up()
+        bench.find_highest()
         for number in range(options.rounds):
             runs.tell(f"round {number + 1}")
             bench.round()
@@ -479,7 +507,7 @@ def main(argv: list[str] | None = None) -> int:
             "load": [began, runs.load()],
             "missing": bench.missing,
             "open_loop_rate": bench.highest,
-            "versions": peer_versions(options),
+            "versions": versions,
         },
         "loads": {
             name: {"records": of.records}

@@ -12,7 +12,7 @@ public final class Start {
         var config = parser.parseConfiguration(Files.readString(Path.of(words[0])));
         try (KafkaProxy proxy = new KafkaProxy(parser, config, Features.defaultFeatures())) {
             proxy.startup();
-            proxy.block();
+            Thread.currentThread().join(); // until it is killed
         }
     }
 }

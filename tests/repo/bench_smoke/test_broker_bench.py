@@ -159,6 +159,20 @@ def test_the_gate_is_measured_with_and_without_a_proxy(gate_result: dict[str, An
     assert gate_result["memory"]["stalled_broker"]["bytes_taken"] > 0
 
 
+def test_the_version_of_a_peer_is_that_of_its_jar(tmp_path: Path) -> None:
+    def found() -> str:
+        return proxies.version_of_jar(str(tmp_path), "kroxylicious-runtime")
+
+    with pytest.raises(LookupError, match="0 jars of kroxylicious-runtime: allowed is one"):
+        found()
+    (tmp_path / "kroxylicious-runtime-api-1.0.jar").touch()
+    (tmp_path / "kroxylicious-runtime-0.23.0.jar").touch()
+    assert found() == "0.23.0"
+    (tmp_path / "kroxylicious-runtime-0.24.0.jar").touch()
+    with pytest.raises(LookupError, match="2 jars"):
+        found()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("size", list(load.SIZES))
