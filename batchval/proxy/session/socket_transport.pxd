@@ -31,6 +31,7 @@ cdef class SocketTransport:
     cdef public Passage passage  # where frames go without the session; None: all go to the protocol
     cdef bint is_read            # the protocol takes what comes
     cdef bint is_told            # the loop says when the socket can be read
+    cdef int ignored             # how often it has said so since the protocol paused
     cdef bint is_watched         # the loop says when the socket can be written
     cdef bint closing, lost
     cdef bint ends               # an end of file follows what waits

@@ -44,6 +44,7 @@ cdef extern from "<sys/uio.h>" nogil:
 cdef enum:
     MIN_TURN = 512 << 10  # bytes that a turn of the loop receives for a connection; of frames that
     MAX_TURN = 1 << 20    # are larger, one, so that it is judged while it is in cache
+    MOST_IGNORED = 8      # turns of the loop in which it may say that a paused socket can be read
     PIECES = 32           # pieces of one call of the kernel
     HIGH = 64 << 10       # bytes that may wait, unless ``set_write_buffer_limits`` says otherwise
 
@@ -120,8 +121,10 @@ cdef class SocketTransport:
     def __call__(self):
         """Receive what has come. The loop calls it when the socket can be read."""
         if not self.is_read:
-            self.is_told = False
-            self.loop.remove_reader(self.fd)
+            self.ignored += 1
+            if self.ignored > MOST_IGNORED:
+                self.is_told = False
+                self.loop.remove_reader(self.fd)
         elif not self.goes_on:
             self._read(True)
 
@@ -223,9 +226,11 @@ cdef class SocketTransport:
     def pause_reading(self):
         """Do not read until ``resume_reading``.
 
-        The loop is told when it next says that the socket can be read: most pauses are shorter.
+        The loop is told when it has said several times that the socket can be read: most pauses are
+        shorter, and to tell it and ask again takes eight system calls.
         """
         self.is_read = False
+        self.ignored = 0
 
     def resume_reading(self):
         """Read again."""

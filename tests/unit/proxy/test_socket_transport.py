@@ -205,6 +205,47 @@ def test_one_that_is_not_read_gets_nothing(run: Callable[[Case], None]) -> None:
     run(case)
 
 
+class Watched:
+    """A loop that counts how often it was told not to watch a socket."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.removed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop, name)
+
+    def remove_reader(self, fd: int) -> None:
+        self.removed += 1
+        self.loop.remove_reader(fd)
+
+
+@pytest.mark.parametrize("turns", [3, 30])
+def test_the_loop_is_told_of_a_long_pause_only(run: Callable[[Case], None], turns: int) -> None:
+    """To tell it takes eight system calls, and each turn of a long pause would call in vain."""
+
+    async def case() -> None:
+        ours, theirs = pair()
+        protocol, loop = Protocol(), Watched()
+        transport = SocketTransport(loop, ours, protocol)
+        transport.start()
+        for pauses in (1, 2, 3):
+            transport.pause_reading()
+            await loop.sock_sendall(theirs, frame(b"late"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert loop.removed == (0 if turns == 3 else pauses)
+            assert len(protocol.frames) == pauses - 1
+            transport.resume_reading()
+            while len(protocol.frames) < pauses:
+                await asyncio.sleep(0.001)
+        transport.abort()
+        theirs.close()
+        await protocol.lost
+
+    run(case)
+
+
 def test_an_end_of_file_follows_what_waits(run: Callable[[Case], None]) -> None:
     async def case() -> None:
         protocol, transport, theirs = opened(small=True)
