@@ -495,10 +495,14 @@ static double quantile(double q)
     return latencies_count ? latencies[(size_t)(q * (double)(latencies_count - 1))] * 1e6 : -1;
 }
 
-/* Wait for events; in a paced run no longer than until the next request is due. */
+/* Wait for events; in a paced run no longer than until the next request is due, and not at all as
+ * long as requests that were due have gone out: more may be. */
 static int await(int poll_fd, struct epoll_event *events)
 {
+    static uint64_t before = UINT64_MAX;
     struct pollfd one = {poll_fd, POLLIN, 0};
+    int has_started = pace.requests_started != before;
+    before = pace.requests_started;
     if (!pace.requests || pace.requests_started == pace.requests)
         return epoll_wait(poll_fd, events, EVENTS, 100);
     double wait = due() - (now() - pace.start);
@@ -508,7 +512,7 @@ static int await(int poll_fd, struct epoll_event *events)
         struct timespec t = {.tv_nsec = (long)(wait * 1e9) + 1};
         ppoll(&one, 1, &t, NULL);
     }
-    return epoll_wait(poll_fd, events, EVENTS, wait > 0 ? 0 : 100);
+    return epoll_wait(poll_fd, events, EVENTS, wait > 0 || has_started ? 0 : 100);
 }
 
 static int client(int port, int connections, uint32_t window, double seconds, int tls)
