@@ -94,7 +94,7 @@ def peer_versions(options: argparse.Namespace) -> dict[str, str]:
         found["Java"] = java_version()
     if options.kafka_proxy:
         done = subprocess.run(
-            [options.kafka_proxy, "--version"], capture_output=True, text=True, check=False
+            [options.kafka_proxy, "version"], capture_output=True, text=True, check=False
         )
         found["kafka-proxy"] = (done.stdout.split() or ["of unknown version"])[-1]
     return found
