@@ -370,6 +370,7 @@ static uint64_t bytes_sent;
 static struct {
     double bytes_per_second, rate, start;
     uint64_t requests, requests_started, bytes_started;
+    int is_off; /* requests go out at once */
     struct bytes mask;
 } pace;
 
@@ -382,7 +383,7 @@ static double due(void)
 
 static int may_start(void)
 {
-    if (!pace.requests)
+    if (!pace.requests || pace.is_off)
         return 1;
     return pace.requests_started < pace.requests && due() <= now() - pace.start;
 }
@@ -495,14 +496,12 @@ static double quantile(double q)
     return latencies_count ? latencies[(size_t)(q * (double)(latencies_count - 1))] * 1e6 : -1;
 }
 
-/* Wait for events; in a paced run no longer than until the next request is due, and not at all as
- * long as requests that were due have gone out: more may be. */
+/* Wait for events; in a paced run no longer than until the next request is due, and not at all where
+ * one is, unless it was before this call's last turn, too: then it waits for an answer or for room. */
 static int await(int poll_fd, struct epoll_event *events)
 {
-    static uint64_t before = UINT64_MAX;
+    static uint64_t overdue = UINT64_MAX; /* the request that was due at the last call */
     struct pollfd one = {poll_fd, POLLIN, 0};
-    int has_started = pace.requests_started != before;
-    before = pace.requests_started;
     if (!pace.requests || pace.requests_started == pace.requests)
         return epoll_wait(poll_fd, events, EVENTS, 100);
     double wait = due() - (now() - pace.start);
@@ -512,7 +511,37 @@ static int await(int poll_fd, struct epoll_event *events)
         struct timespec t = {.tv_nsec = (long)(wait * 1e9) + 1};
         ppoll(&one, 1, &t, NULL);
     }
-    return epoll_wait(poll_fd, events, EVENTS, wait > 0 || has_started ? 0 : 100);
+    int is_stuck = wait <= 0 && pace.requests_started == overdue;
+    overdue = wait > 0 ? UINT64_MAX : pace.requests_started;
+    return epoll_wait(poll_fd, events, EVENTS, is_stuck ? 100 : 0);
+}
+
+/* One request on each connection, so that both sides of the proxy are open. It is not counted. */
+static void open_whole(int poll, struct conn *all, int connections, size_t capacity)
+{
+    struct epoll_event events[EVENTS];
+    double last = now() + 60;
+    int open = connections;
+    pace.is_off = 1;
+    for (int i = 0; i < connections; i++)
+        push(poll, &all[i], 1, 1);
+    while (open) {
+        int count = epoll_wait(poll, events, EVENTS, 100);
+        for (int i = 0; i < count; i++) {
+            struct conn *c = events[i].data.ptr;
+            if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+                pull(c, capacity);
+            push(poll, c, 1, 0);
+        }
+        open = 0;
+        for (int i = 0; i < connections; i++)
+            open += all[i].next != all[i].answered;
+        if (now() > last)
+            die("answers do not come");
+    }
+    pace.is_off = 0;
+    pace.requests_started = pace.bytes_started = bytes_sent = 0;
+    latencies_count = 0;
 }
 
 static int client(int port, int connections, uint32_t window, double seconds, int tls)
@@ -540,6 +569,8 @@ static int client(int port, int connections, uint32_t window, double seconds, in
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         watch(poll, c->fd, c, EPOLLIN, EPOLL_CTL_ADD);
     }
+    if (pace.rate > 0)
+        open_whole(poll, all, connections, capacity);
     double start = pace.start = now(), end = start + seconds, last = end + 20;
     for (int i = 0; i < connections && !pace.requests; i++)
         push(poll, &all[i], window, 1);
