@@ -207,3 +207,17 @@ def test_claims_do_not_enter_a_payload_with_bytes_after_the_batch(
         request = ProduceRequestView(one[4:])
         assert bytes(request.records(0) or b"") == COMPRESSED + more
         assert request.claims(0) == CLAIMS
+
+
+def test_requests_that_take_long_leave_the_rest_of_the_turn_to_others() -> None:
+    """A call of the fast path ends when it has worked for a millisecond; these take a hundred."""
+    gate = gate_of("ignore", "none")
+    frame = produce_frame(1, ("t", 0, batch(bytes(500_000), codec=1)))
+    frames = [_received(frame) for _ in range(300)]
+    path = FastPath(ROUTES, gate, gate.counters, deque(), {})
+    path.name(FACTS.sender)
+    out: list[Any] = []
+    first = path.take(frames, 0, time.time_ns() // 1_000_000, out)
+    assert path.spent
+    assert 0 < first < 100
+    assert first < path.take(frames, first, time.time_ns() // 1_000_000, out) < first + 100
