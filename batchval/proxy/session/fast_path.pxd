@@ -85,6 +85,8 @@ cdef class FastPath:
     cdef ServedCounts served
     cdef int64_t by_path[PATHS]
 
+    cpdef Py_ssize_t take(self, list frames, Py_ssize_t i, int64_t now_ms, list out) except -1
+    cpdef Py_ssize_t give(self, list frames, Py_ssize_t i, list out) except -1
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1
     cdef int flush(self, list out) except -1
     cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version,

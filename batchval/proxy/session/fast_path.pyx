@@ -218,7 +218,8 @@ cdef class FastPath:
 
     # ---- requests --------------------------------------------------------------------------------
 
-    def take(self, list frames, Py_ssize_t i, int64_t now_ms, list out):
+    cpdef Py_ssize_t take(self, list frames, Py_ssize_t i, int64_t now_ms,
+            list out) except -1:
         """Take requests from the i-th on while the fast path suffices, and append what goes to the
         broker to ``out``.
 
@@ -470,7 +471,7 @@ cdef class FastPath:
 
     # ---- answers ---------------------------------------------------------------------------------
 
-    def give(self, list frames, Py_ssize_t i, list out):
+    cpdef Py_ssize_t give(self, list frames, Py_ssize_t i, list out) except -1:
         """Take answers from the i-th on while they pass unchanged, and append what goes to the
         client to ``out``.
 

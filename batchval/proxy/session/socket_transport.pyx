@@ -168,7 +168,8 @@ cdef class SocketTransport:
         It ends where nothing is left, or asks for another turn: uvloop calls once for a socket with
         an error, also where bytes come before the error.
         """
-        cdef Py_ssize_t count, left = max(MIN_TURN, min(self.splitter.last, <Py_ssize_t>MAX_TURN))
+        cdef Py_ssize_t count, taken
+        cdef Py_ssize_t left = max(MIN_TURN, min(self.splitter.last, <Py_ssize_t>MAX_TURN))
         cdef Passed outcome
         while self.is_read and not self.closing:
             if not is_ready and not self.has_more():
@@ -194,13 +195,13 @@ cdef class SocketTransport:
                 self.protocol.frames_came(error.frames, REST, error)
                 return 0
             outcome = REST
+            taken = 0
             if self.passage is not None and self.passage.is_open:
                 outcome = self.passage.take(self.splitter, frames)
                 left -= max(<int64_t>0, self.passage.work - count)
-                if self.passage.taken:
-                    frames = frames[self.passage.taken:]
+                taken = self.passage.taken
             if outcome != ALL:
-                self.protocol.frames_came(frames, outcome, None)
+                self.protocol.frames_came(frames[taken:] if taken else frames, outcome, None)
         return 0
 
     cdef Py_ssize_t receive(self) except -2:
