@@ -2,8 +2,8 @@
 
     python -m bench.pages            write docs/benchmarks and the READMEs' figures
     python -m bench.pages --check    exit with 1 if a file differs from the results, and name it
-    python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
-                                     name it
+    python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, or the
+                                     gate's is too old, and name it
 
 A bench that saves a result writes docs/benchmarks, and the figures of docs/concepts/kip.md and
 docs/guide/old-clients.md, itself; README.md is written by this command only.
@@ -12,6 +12,7 @@ docs/guide/old-clients.md, itself; README.md is written by this command only.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import subprocess
 import sys
@@ -104,27 +105,52 @@ def unknown_commits() -> list[str]:
     return found
 
 
+def outdated() -> list[str]:
+    """Return why the gate's figures must be measured again: its data path has changed, or they are
+    old.
+    """
+    result = place.read("proxy")
+    commit = result["machine"]["commit"]
+    changed = _git("diff", "--name-only", commit, "HEAD", "--", *proxy.DATA_PATH).split()
+    found = [f"proxy.json: {path} has changed since {commit}" for path in changed]
+    newest = datetime.date.fromisoformat(_git("log", "-1", "--format=%cs").strip())
+    age = newest - datetime.datetime.fromisoformat(result["date"]).date()
+    if age.days > proxy.MAX_AGE_DAYS:
+        found.append(
+            f"proxy.json: of {result['date']}, {age.days} days before the newest commit: at most"
+            f" {proxy.MAX_AGE_DAYS}"
+        )
+    return found
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=place.ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     about = str(__doc__).splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m bench.pages", description=about)
     check = "Write nothing. Exit with 1 if a file differs from the results."
     parser.add_argument("--check", action="store_true", help=check)
-    commits = "Write nothing. Exit with 1 if a result's commit is not in the history."
+    commits = "Write nothing. Exit with 1 if a result's commit is unknown, or the gate's too old."
     parser.add_argument("--commits", action="store_true", help=commits)
     options = parser.parse_args(argv)
     if options.commits:
-        for line in (unknown := unknown_commits()):
+        for line in (found := unknown_commits() or outdated()):
             print(line)
-        return int(bool(unknown))
+        return int(bool(found))
     texts = documents() | readme()
     if not options.check:
         write(texts)
         return 0
-    found = different(texts)
-    for path in found:
+    others = different(texts)
+    for path in others:
         print(f"{path.relative_to(place.ROOT)} differs from the results: python -m bench.pages")
-    return int(bool(found))
+    return int(bool(others))
 
 
 if __name__ == "__main__":

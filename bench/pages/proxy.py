@@ -13,6 +13,14 @@ ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy"
 PEERS = "--kroxylicious FOLDER --record-validation FOLDER --kafka-proxy PROGRAM"
 COMMAND = f'make bench-proxy PROXY_BENCH="--write {PEERS}"'
 SOURCES = ("proxy",)
+#: What Produce requests and their answers pass. The result is measured again when it changes, and
+#: once a month.
+DATA_PATH = (
+    "batchval/protocol/frames.pyx",
+    "batchval/proxy/session/fast_path.pyx",
+    "batchval/proxy/session/socket_transport.pyx",
+)
+MAX_AGE_DAYS = 31
 
 NAMES = {
     "direct": "without a proxy",

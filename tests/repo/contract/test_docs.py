@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,20 @@ def test_links_and_pictures_are_absolute() -> None:
 def test_pages_chart_and_figures_are_those_of_the_results() -> None:
     texts = all_pages.documents() | all_pages.readme()
     assert all_pages.different(texts) == [], "make bench-pages writes them"
+
+
+def test_figures_of_the_gate_are_of_its_data_path_and_not_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert all_pages.outdated() == []
+    command = ["git", "rev-list", "--max-parents=0", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    first = done.stdout.split()[0]
+    old = {"date": "2026-01-01", "machine": {"commit": first}}
+    monkeypatch.setattr(all_pages.place, "read", lambda _: old)
+    *changed, age = all_pages.outdated()
+    assert [line.split()[1] for line in changed] == list(all_pages.proxy.DATA_PATH)
+    assert "days before the newest commit: at most 31" in age
 
 
 def test_ratios_are_of_the_same_round_and_have_an_interval() -> None:
