@@ -7,17 +7,27 @@ path of 140 ms.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl as tls
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from batchval.network.in_flight import DEFAULT_MAX_IN_FLIGHT
 from batchval.network.request import FrameSplitter
 from batchval.protocol import frames
 
-__all__ = ["ConnectionMetrics", "ConnectionOptions", "connected"]
+__all__ = [
+    "ConnectionMetrics",
+    "ConnectionOptions",
+    "Ip",
+    "connected",
+    "connected_socket",
+    "literal_address",
+]
+
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
@@ -69,7 +79,12 @@ async def connected(
                 protocol, host, port, ssl=options.ssl, server_hostname=name
             )
         )[1]
-    sock = await _connected_socket(loop, host, port, options)
+    sock = await connected_socket(
+        host,
+        port,
+        send_buffer_bytes=options.send_buffer_bytes,
+        receive_buffer_bytes=options.receive_buffer_bytes,
+    )
     try:
         return (
             await loop.create_connection(protocol, sock=sock, ssl=options.ssl, server_hostname=name)
@@ -79,32 +94,55 @@ async def connected(
         raise
 
 
-async def _connected_socket(
-    loop: asyncio.AbstractEventLoop, host: str, port: int, options: ConnectionOptions
+async def connected_socket(
+    host: str,
+    port: int,
+    *,
+    send_buffer_bytes: int | None = None,
+    receive_buffer_bytes: int | None = None,
 ) -> socket.socket:
-    """Return a connected socket.
+    """Return a non-blocking socket, connected to the first address of a host that accepts.
 
-    The receive buffer is set before connecting: TCP's window scale is fixed by then.
+    A literal address is not resolved, which takes a thread. The receive buffer is set before
+    connecting: TCP's window scale is fixed by then. Raises OSError, of the last address, and
+    UnicodeError for a host that cannot be a name.
     """
-    failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        sock = socket.socket(family, kind, protocol)
+    loop = asyncio.get_running_loop()
+    if (literal := literal_address(host)) is not None:
+        family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
+        found: list[Any] = [(family, socket.SOCK_STREAM, 0, "", (str(literal), port))]
+    else:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    error = OSError(f"{host!r} has no address")
+    for family, kind, number, _, address in found:
+        sock = socket.socket(family, kind, number)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if options.send_buffer_bytes is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
-            if options.receive_buffer_bytes is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
+            if send_buffer_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+            if receive_buffer_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
             await loop.sock_connect(sock, address)
-        except OSError as error:
+        except OSError as failed:
             sock.close()
-            failure = error
+            error = failed
         except BaseException:
             sock.close()
             raise
         else:
             return sock
-    raise failure
+    try:
+        raise error
+    finally:
+        del error  # its traceback holds this frame
+
+
+def literal_address(host: str) -> Ip | None:
+    """Return the address that a host spells out, IPv4 for one that IPv6 maps; None for a name."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

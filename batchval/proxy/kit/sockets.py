@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import ipaddress
 import socket
 import struct
 import sys
 import termios
 import threading
-from typing import Any, Final
+from typing import Final
+
+from batchval.network.options import Ip, literal_address
 
 __all__ = [
     "TCP_CLOSE",
     "TCP_CLOSE_WAIT",
     "address_of",
     "addresses_of",
-    "connected_socket",
     "is_local",
     "keep_alive",
     "listens",
@@ -51,37 +51,6 @@ def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
     """Return the peer's host and port; ("unknown", 0) for a transport without one."""
     peer = transport.get_extra_info("peername")
     return (peer[0], peer[1]) if isinstance(peer, tuple) else ("unknown", 0)
-
-
-async def connected_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is connected to the first address of a host that accepts.
-
-    Raises OSError, of the last address, and UnicodeError for a host that cannot be a name.
-    """
-    loop = asyncio.get_running_loop()
-    if (literal := _literal(host)) is not None:
-        family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
-        found: list[Any] = [(family, socket.SOCK_STREAM, 0, "", (str(literal), port))]
-    else:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    error = OSError(f"{host!r} has no address")
-    for family, kind, number, _, address in found:
-        sock = socket.socket(family, kind, number)
-        try:
-            sock.setblocking(False)
-            await loop.sock_connect(sock, address)
-        except OSError as failed:
-            sock.close()
-            error = failed
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    try:
-        raise error
-    finally:
-        del error  # its traceback holds this frame
 
 
 def keep_alive(
@@ -168,14 +137,12 @@ def _tcp_info(transport: asyncio.Transport | None, fields: struct.Struct) -> tup
 
 RESOLVE_S: Final = 3.0
 
-Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
-
 
 def wildcard(host: str) -> int | None:
     """Return the IP version of which ``host`` stands for every address, None if it does not."""
     if not host:
         return 4
-    address = _literal(host)
+    address = literal_address(host)
     return address.version if address is not None and address.is_unspecified else None
 
 
@@ -184,18 +151,9 @@ def listens(host: str, address: Ip) -> bool:
     return wildcard(host) in (6, address.version)
 
 
-def _literal(host: str) -> Ip | None:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
 def addresses_of(host: str) -> frozenset[Ip]:
     """Return the addresses of a host; none where its name cannot be resolved in RESOLVE_S."""
-    literal = _literal(host)
+    literal = literal_address(host)
     if literal is not None:
         return frozenset((literal,))
     found: set[Ip] = set()
@@ -203,7 +161,7 @@ def addresses_of(host: str) -> frozenset[Ip]:
     def resolve() -> None:
         with contextlib.suppress(OSError, UnicodeError):
             for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-                one = _literal(str(address[0]))
+                one = literal_address(str(address[0]))
                 if one is not None:
                     found.add(one)
 

@@ -20,6 +20,7 @@ from operator import length_hint
 from typing import Final, Protocol
 
 from batchval.core.format.crc32c import crc32c
+from batchval.network.options import connected_socket
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.gate_versions import carried_versions, intersect_api_versions
@@ -39,7 +40,6 @@ from batchval.proxy.cluster.listening_sockets import (
 )
 from batchval.proxy.cluster.metadata_client import resolved
 from batchval.proxy.kit.background_threads import spawned
-from batchval.proxy.kit.sockets import connected_socket
 from batchval.proxy.kit.topics import KnownTopics
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.validation_queue import ValidationQueue
