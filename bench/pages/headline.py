@@ -86,9 +86,7 @@ def _machines(results: Results, figures: list[Figure]) -> str:
     """Return the machines and versions, with the rows that each holds for unless it is all."""
     found: dict[str, list[int]] = {}
     for number_of, figure in enumerate(figures, 1):
-        result = results[figure.source]
-        text = f"{machine_of(result)}, Python {result['machine']['python']}"
-        found.setdefault(text, []).append(number_of)
+        found.setdefault(machine_of(results[figure.source]), []).append(number_of)
     if len(found) == 1:
         return f"All on {next(iter(found))}."
     rows = (
@@ -108,10 +106,12 @@ def rows(results: Results) -> str:
         lines.append(
             [figure.what, figure.ours, figure.other, f"[{when}]({PAGES}/{figure.page}.md)"]
         )
+    pythons = sorted({results[figure.source]["machine"]["python"] for figure in figures})
     kafka = results["validation"]["machine"]["kafka"].partition(",")[0]
     tools = results["dump-log"]["machine"]["kafka tools"]
     text = paragraph(
-        _machines(results, figures), f"Kafka {kafka}; Kafka's command-line tools {tools}."
+        _machines(results, figures),
+        f"Python {', '.join(pythons)}; Kafka {kafka}; Kafka's command-line tools {tools}.",
     )
     return f"{table(('', 'batchval', 'compared with', 'measured'), lines)}\n\n{text}\n"
 
