@@ -39,7 +39,7 @@ from batchval.protocol.walkers.splice cimport Splicer, splicer
 from batchval.protocol.walkers.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.walkers.tags cimport TaggedField, find_tag
 from batchval.proxy.session.socket_transport cimport (
-    ALL, LOOK, REST, SPENT, STOPPED, Passage, Passed, SocketTransport,
+    ALL, LOOK, OPEN, REST, SPENT, STOPPED, Passage, Passed, SocketTransport,
 )
 from batchval.proxy.watch.request_latency cimport (
     MeasuredRequest, Traffic, UnderWay, now_ns, wall_ms,
@@ -90,7 +90,7 @@ cdef inline int32_t following(int32_t wire_id) noexcept nogil:
 cdef int pass_on(object to, list out) except -1:
     """Write frames to the other side of a session."""
     if type(to) is SocketTransport:
-        if not (<SocketTransport>to).closing:
+        if (<SocketTransport>to).life == OPEN:
             (<SocketTransport>to).send(out)
     else:
         to.writelines(out)

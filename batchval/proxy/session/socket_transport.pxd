@@ -12,6 +12,16 @@ cdef enum Passed:
     SPENT    # as REST, and this turn of the loop has done enough for the session
     LOOK     # all went on; the session looks at what is held and at what waits
 
+cdef enum Life:
+    OPEN     # what is written is sent
+    CLOSING  # nothing more is written; what waits is still sent
+    LOST     # nothing is sent; the protocol is told in a later turn of the loop
+
+cdef enum Reading:
+    OFF      # the loop is not asked when the socket can be read
+    PAUSED   # it is asked, and what it says is ignored
+    READ     # what comes is read; only where the life is OPEN
+
 
 cdef class Passage:
     cdef public bint is_open  # the session writes it
@@ -29,20 +39,20 @@ cdef class SocketTransport:
     cdef object loop, sock, protocol, extra
     cdef FrameSplitter splitter  # of the protocol: received bytes go into its memory
     cdef public Passage passage  # where frames go without the session; None: all go to the protocol
-    cdef bint is_read            # the protocol takes what comes
-    cdef bint is_told            # the loop says when the socket can be read
-    cdef int ignored             # how often it has said so since the protocol paused
-    cdef bint is_watched         # the loop says when the socket can be written
-    cdef bint closing, lost
-    cdef bint ends               # an end of file follows what waits
+    cdef Life life
+    cdef Reading reading
+    cdef int ignored             # times the loop has said that it can be read, since a pause
     cdef bint goes_on            # another turn was asked for, and reads
     cdef list pending            # what the kernel has not taken
-    cdef Py_ssize_t unwritten, high
-    cdef bint is_full
+    cdef Py_ssize_t unwritten    # its bytes; if any, the loop says when it can be written
+    cdef Py_ssize_t high
+    cdef bint is_full            # the protocol was told to write no more
+    cdef bint ends               # an end of file follows what waits
 
     cdef Py_ssize_t receive(self) except -2
     cdef int send(self, list pieces) except -1
     cdef int wait(self, object piece, Py_ssize_t offset) except -1
+    cdef int forget_unwritten(self) except -1
     cdef int fail(self, int number) except -1
     cdef bint has_more(self) except -1
     cdef int readable(self, bint is_ready) except -1

@@ -8,6 +8,14 @@ What a passage does not take, the protocol gets: ``frames_came(frames, outcome, 
 this is a transport as asyncio's are: its protocol has ``connection_made``, ``pause_writing``,
 ``resume_writing``, ``eof_received`` and ``connection_lost``. Connections with TLS have asyncio's.
 
+Two states, and what moves them:
+
+    life       OPEN ── close ──► CLOSING, where bytes wait, ── all is written ──► LOST
+               OPEN ── close, where none wait ──► LOST      any ── abort, an error ──► LOST
+    reading    OFF ── resume ──► READ ── pause ──► PAUSED ── resume ──► READ
+               PAUSED ── the loop has said often that it can be read ──► OFF
+               any ── the end of file, close, abort ──► OFF
+
 With the consumer's receive loop, the one native module that makes system calls on descriptors
 (docs/adr/0020): recv, sendmsg and shutdown on a socket that Python has connected and closes.
 """
@@ -50,6 +58,9 @@ cdef enum:
 
 #: what a passage says, for sessions
 PASSED_REST, PASSED_STOPPED, PASSED_SPENT, PASSED_LOOK = REST, STOPPED, SPENT, LOOK
+
+LIFE = "open", "closing", "lost"
+READING = "off", "paused", "read"
 
 
 cdef class Passage:
@@ -107,24 +118,30 @@ cdef class SocketTransport:
                 self.extra["peername"] = self.sock.getpeername()
             self.extra["sockname"] = self.sock.getsockname()
         except OSError:
-            self.closing = self.lost = True
+            self.life = LOST
             self.protocol = None
             self.sock.close()
             raise
-        self.is_read = True
-        self.protocol.connection_made(self)
-        if self.is_read and not self.closing:
-            self.ask()
+        self.ask()
+        try:
+            self.protocol.connection_made(self)
+        except BaseException:
+            self.stop()
+            raise
+
+    def __repr__(self):
+        """Return the peer's address, the states, and how many bytes wait."""
+        return (f"<SocketTransport {self.extra['peername']}: {LIFE[self.life]}, "
+                f"reading {READING[self.reading]}, {self.unwritten} bytes wait>")
 
     # ---- reading ---------------------------------------------------------------------------------
 
     def __call__(self):
         """Receive what has come. The loop calls it when the socket can be read."""
-        if not self.is_read:
+        if self.reading != READ:
             self.ignored += 1
             if self.ignored > MOST_IGNORED:
-                self.is_told = False
-                self.loop.remove_reader(self.fd)
+                self.stop()
         elif not self.goes_on:
             self._read(True)
 
@@ -171,7 +188,7 @@ cdef class SocketTransport:
         cdef Py_ssize_t count, taken
         cdef Py_ssize_t left = max(MIN_TURN, min(self.splitter.last, <Py_ssize_t>MAX_TURN))
         cdef Passed outcome
-        while self.is_read and not self.closing:
+        while self.reading == READ:
             if not is_ready and not self.has_more():
                 return 0
             is_ready = False
@@ -219,8 +236,8 @@ cdef class SocketTransport:
         return count
 
     cdef int ask(self) except -1:
-        """Let the loop say when the socket can be read."""
-        self.is_told = True
+        """Read, and let the loop say when the socket can be read."""
+        self.reading = READ
         self.loop.add_reader(self.fd, self)
         return 0
 
@@ -230,28 +247,28 @@ cdef class SocketTransport:
         The loop is told when it has said several times that the socket can be read: most pauses are
         shorter, and to tell it and ask again takes eight system calls.
         """
-        self.is_read = False
-        self.ignored = 0
+        if self.reading == READ:
+            self.reading = PAUSED
+            self.ignored = 0
 
     def resume_reading(self):
         """Read again."""
-        if not self.is_read and not self.closing:
-            self.is_read = True
-            if self.is_told:
-                self.go_on()
-            else:
-                self.ask()
+        if self.reading == PAUSED:
+            self.reading = READ
+            self.go_on()
+        elif self.reading == OFF and self.life == OPEN:
+            self.ask()
 
     # ---- writing ---------------------------------------------------------------------------------
 
     def write(self, data):
         """Write bytes: now as many as the kernel takes, the rest later."""
-        if not self.closing:
+        if self.life == OPEN:
             self.send([data])
 
     def writelines(self, list_of_data):
         """Write pieces in their order."""
-        if not self.closing:
+        if self.life == OPEN:
             self.send(list_of_data if type(list_of_data) is list else list(list_of_data))
 
     cdef int send(self, list pieces) except -1:
@@ -308,21 +325,17 @@ cdef class SocketTransport:
         self.pending.append(memoryview(piece)[offset:] if offset else piece)
         if not self.unwritten:
             self.loop.add_writer(self.fd, self._writable)
-            self.is_watched = True
         self.unwritten += size
         return 0
 
     def _writable(self):
         """Write what waits."""
         cdef list pieces = self.pending
-        if self.lost or not self.unwritten:
+        if not self.unwritten:
             return
-        self.pending = []
-        self.unwritten = 0
-        self.loop.remove_writer(self.fd)
-        self.is_watched = False
+        self.forget_unwritten()
         self.send(pieces)
-        if self.lost:
+        if self.life == LOST:
             return
         if self.is_full and self.unwritten <= self.high >> 2:
             self.is_full = False
@@ -330,8 +343,16 @@ cdef class SocketTransport:
         if not self.unwritten:
             if self.ends:
                 self._send_end()
-            if self.closing and not self.lost:
+            if self.life == CLOSING:
                 self._lose(None)
+
+    cdef int forget_unwritten(self) except -1:
+        """Let nothing wait any more."""
+        if self.unwritten:
+            self.pending = []
+            self.unwritten = 0
+            self.loop.remove_writer(self.fd)
+        return 0
 
     def can_write_eof(self):
         """Return True: the socket can send an end of file."""
@@ -340,7 +361,7 @@ cdef class SocketTransport:
     def write_eof(self):
         """Send an end of file once all is written, and still read."""
         self.ends = True
-        if not self.unwritten and not self.closing:
+        if not self.unwritten and self.life == OPEN:
             self._send_end()
 
     def _send_end(self):
@@ -362,10 +383,9 @@ cdef class SocketTransport:
     # ---- the end ---------------------------------------------------------------------------------
 
     cdef int stop(self) except -1:
-        """Read no more."""
-        self.is_read = False
-        if self.is_told:
-            self.is_told = False
+        """Read no more, and ask the loop no more."""
+        if self.reading != OFF:
+            self.reading = OFF
             self.loop.remove_reader(self.fd)
         return 0
 
@@ -376,14 +396,14 @@ cdef class SocketTransport:
 
     def is_closing(self):
         """Return whether it closes, or has."""
-        return self.closing
+        return self.life != OPEN
 
     def close(self):
         """Close once all is written. Nothing is read any more."""
-        if self.closing:
+        if self.life != OPEN:
             return
         self.stop()
-        self.closing = True
+        self.life = CLOSING
         if not self.unwritten:
             self._lose(None)
 
@@ -392,20 +412,15 @@ cdef class SocketTransport:
         self._abort(None)
 
     def _abort(self, error):
-        if self.lost:
+        if self.life == LOST:
             return
         self.stop()
-        self.closing = True
-        self.pending = []
-        self.unwritten = 0
-        if self.is_watched:
-            self.loop.remove_writer(self.fd)
-            self.is_watched = False
+        self.forget_unwritten()
         self._lose(error)
 
     def _lose(self, error):
         """Tell the protocol in a later turn of the loop, as asyncio does."""
-        self.lost = True
+        self.life = LOST
         self.loop.call_soon(self._lost, error)
 
     def _lost(self, error):

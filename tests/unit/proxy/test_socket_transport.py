@@ -246,6 +246,73 @@ def test_the_loop_is_told_of_a_long_pause_only(run: Callable[[Case], None], turn
     run(case)
 
 
+#: what is done, and the states that follow; ``waits``: with bytes that the kernel does not take
+STATES = [
+    ("", "open", "read"),
+    ("resume", "open", "read"),
+    ("pause", "open", "paused"),
+    ("pause pause", "open", "paused"),
+    ("pause resume", "open", "read"),
+    ("pause long", "open", "off"),
+    ("pause long pause", "open", "off"),
+    ("pause long resume", "open", "read"),
+    ("eof", "open", "off"),
+    ("eof pause", "open", "off"),
+    ("waits", "open", "read"),
+    ("waits eof", "open", "off"),
+    ("waits close", "closing", "off"),
+    ("waits close resume", "closing", "off"),
+    ("waits close taken", "lost", "off"),
+    ("waits close abort", "lost", "off"),
+    ("waits pause abort", "lost", "off"),
+    ("close", "lost", "off"),
+    ("close resume", "lost", "off"),
+    ("pause close", "lost", "off"),
+    ("abort", "lost", "off"),
+    ("abort close", "lost", "off"),
+    ("reset", "lost", "off"),
+]
+
+
+@pytest.mark.parametrize(("events", "life", "reading"), STATES)
+def test_states(run: Callable[[Case], None], events: str, life: str, reading: str) -> None:
+    async def case() -> None:
+        protocol, transport, theirs = opened(small=True)
+        protocol.holds_open = True
+
+        def reset() -> None:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            theirs.close()
+
+        act = {
+            "pause": transport.pause_reading,
+            "long": lambda: theirs.send(frame(b"held")),
+            "resume": transport.resume_reading,
+            "eof": lambda: theirs.shutdown(socket.SHUT_WR),
+            "waits": lambda: transport.write(bytes(MIB)),
+            "close": transport.close,
+            "abort": transport.abort,
+            "reset": reset,
+        }
+        for event in events.split():
+            if event == "taken":
+                await received(theirs, MIB)
+                continue
+            act[event]()
+            if event in ("long", "eof", "reset"):
+                while "reading off" not in repr(transport):
+                    await asyncio.sleep(0.001)
+        waits = "waits" in events and life != "lost"
+        assert f": {life}, reading {reading}, " in repr(transport)
+        assert transport.is_closing() is (life != "open")
+        assert (transport.get_write_buffer_size() > 0) is waits
+        transport.abort()
+        theirs.close()
+        await protocol.lost
+
+    run(case)
+
+
 def test_an_end_of_file_follows_what_waits(run: Callable[[Case], None]) -> None:
     async def case() -> None:
         protocol, transport, theirs = opened(small=True)
