@@ -9,6 +9,8 @@ PASSED_REST: Final[int]
 PASSED_STOPPED: Final[int]
 PASSED_SPENT: Final[int]
 PASSED_LOOK: Final[int]
+LIFE: Final[tuple[str, str, str]]
+READING: Final[tuple[str, str, str]]
 
 @disjoint_base
 class Passage:
