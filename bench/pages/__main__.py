@@ -99,21 +99,20 @@ def unknown_commits() -> list[str]:
         for path in sorted(place.RESULTS.glob("*.json"))
     ]
     for name, commit in commits + reports.commits():
-        command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
-        if subprocess.run(command, cwd=place.ROOT, capture_output=True, check=False).returncode:
+        if _git("merge-base", "--is-ancestor", commit, "HEAD", check=False).returncode:
             found.append(f"{name}: commit {commit} is not in the history of HEAD: measure again")
     return found
 
 
 def outdated() -> list[str]:
     """Return why the gate's figures must be measured again: its data path has changed, or they are
-    old.
+    old. Raises CalledProcessError for a commit that is not in the repository.
     """
     result = place.read("proxy")
     commit = result["machine"]["commit"]
-    changed = _git("diff", "--name-only", commit, "HEAD", "--", *proxy.DATA_PATH).split()
+    changed = _git("diff", "--name-only", commit, "HEAD", "--", *proxy.DATA_PATH).stdout.split()
     found = [f"proxy.json: {path} has changed since {commit}" for path in changed]
-    newest = datetime.date.fromisoformat(_git("log", "-1", "--format=%cs").strip())
+    newest = datetime.date.fromisoformat(_git("log", "-1", "--format=%cs").stdout.strip())
     age = newest - datetime.datetime.fromisoformat(result["date"]).date()
     if age.days > proxy.MAX_AGE_DAYS:
         found.append(
@@ -123,11 +122,10 @@ def outdated() -> list[str]:
     return found
 
 
-def _git(*words: str) -> str:
-    done = subprocess.run(
-        ["git", *words], cwd=place.ROOT, capture_output=True, text=True, check=False
+def _git(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *words], cwd=place.ROOT, capture_output=True, text=True, check=check
     )
-    return done.stdout
 
 
 def main(argv: list[str] | None = None) -> int:
