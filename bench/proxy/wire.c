@@ -516,26 +516,35 @@ static int await(int poll_fd, struct epoll_event *events)
     return epoll_wait(poll_fd, events, EVENTS, is_stuck ? 100 : 0);
 }
 
+/* Take what has come, and send on. */
+static void serve(int poll, struct epoll_event *events, int count, size_t capacity, uint32_t window, int more)
+{
+    for (int i = 0; i < count; i++) {
+        struct conn *c = events[i].data.ptr;
+        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            pull(c, capacity);
+        push(poll, c, window, more);
+    }
+}
+
+static int are_answered(const struct conn *all, int connections)
+{
+    for (int i = 0; i < connections; i++)
+        if (all[i].next != all[i].answered)
+            return 0;
+    return 1;
+}
+
 /* One request on each connection, so that both sides of the proxy are open. It is not counted. */
 static void open_whole(int poll, struct conn *all, int connections, size_t capacity)
 {
     struct epoll_event events[EVENTS];
     double last = now() + 60;
-    int open = connections;
     pace.is_off = 1;
     for (int i = 0; i < connections; i++)
         push(poll, &all[i], 1, 1);
-    while (open) {
-        int count = epoll_wait(poll, events, EVENTS, 100);
-        for (int i = 0; i < count; i++) {
-            struct conn *c = events[i].data.ptr;
-            if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-                pull(c, capacity);
-            push(poll, c, 1, 0);
-        }
-        open = 0;
-        for (int i = 0; i < connections; i++)
-            open += all[i].next != all[i].answered;
+    while (!are_answered(all, connections)) {
+        serve(poll, events, epoll_wait(poll, events, EVENTS, 100), capacity, 1, 0);
         if (now() > last)
             die("answers do not come");
     }
@@ -576,14 +585,9 @@ static int client(int port, int connections, uint32_t window, double seconds, in
         push(poll, &all[i], window, 1);
     for (int turn = 0;;) {
         struct epoll_event events[EVENTS];
-        int count = await(poll, events), open = 0;
+        int count = await(poll, events);
         int more = now() < end && (!pace.requests || pace.requests_started < pace.requests);
-        for (int i = 0; i < count; i++) {
-            struct conn *c = events[i].data.ptr;
-            if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-                pull(c, capacity);
-            push(poll, c, window, more && !pace.requests);
-        }
+        serve(poll, events, count, capacity, window, more && !pace.requests);
         /* in a paced run requests go out on one connection after the other */
         for (int i = 0; pace.requests && more && i < connections && may_start(); i++) {
             push(poll, &all[turn], window, more);
@@ -592,9 +596,7 @@ static int client(int port, int connections, uint32_t window, double seconds, in
         if (!more) {
             if (last > now() + 20)
                 last = now() + 20;
-            for (int i = 0; i < connections; i++)
-                open += all[i].next != all[i].answered;
-            if (!open)
+            if (are_answered(all, connections))
                 break;
             if (now() > last) {
                 fprintf(stderr, "wire: answers do not come\n");
