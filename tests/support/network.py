@@ -212,6 +212,11 @@ class Calls:
             await self.event.wait()
 
 
+def reset_on_close(sock: socket.socket) -> None:
+    """Let ``close`` send RST, not FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 _CLOSED: list[socket.socket] = []
 
 

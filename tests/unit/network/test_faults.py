@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,17 @@ from typing import Any
 import pytest
 
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
-from tests.support.network import Ask, Calls, Peer, Splitter, answer, client, echo, until
+from tests.support.network import (
+    Ask,
+    Calls,
+    Peer,
+    Splitter,
+    answer,
+    client,
+    echo,
+    reset_on_close,
+    until,
+)
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 ANSWER = answer(1, b"a body")
@@ -20,7 +29,7 @@ ANSWER = answer(1, b"a body")
 def reset(writer: Writer) -> None:
     """The connection ends with RST, not FIN."""
     sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    reset_on_close(sock)
     writer.transport.abort()
 
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from batchval.network.connection import Connection
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
 from batchval.network.in_flight import InFlightRequest, InFlightRequests
-from tests.support.network import HEADER, Ask, answer, connection_options
+from tests.support.network import HEADER, Ask, answer, connection_options, reset_on_close
 
 CAPS = list(range(1, 11))
 
@@ -226,7 +226,7 @@ class Broker(RuleBasedStateMachine):
     def fault(self, how: str) -> None:
         self.settle()
         if how == "reset":
-            self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_on_close(self.peer)
         elif how == "negative":
             self.peer.sendall(struct.pack(">i", -1))
         elif how == "half a frame" and self.unanswered:

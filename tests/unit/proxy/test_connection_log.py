@@ -30,7 +30,7 @@ from batchval.proxy.watch.metrics import GateMetrics
 from batchval.proxy.watch.senders import LineShares, SenderTable
 from tests.support.clock import Clock
 from tests.support.log_lines import ended, facts
-from tests.support.network import closed_port
+from tests.support.network import closed_port, reset_on_close
 from tests.support.proxy import (
     BAD,
     GOOD,
@@ -168,9 +168,7 @@ def test_a_line_names_the_client_and_what_was_under_way(
         if frame[:2] == struct.pack(">h", LIST_GROUPS):
             assert broker.talking is not None
             if is_reset:
-                broker.talking.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
+                reset_on_close(broker.talking)
                 broker.talking.close()
             else:
                 broker.talking.shutdown(socket.SHUT_RDWR)
@@ -354,7 +352,7 @@ def test_a_probe_of_a_tls_port_is_a_client_that_closes(tmp_path: Path, is_reset:
         with connected(proxy) as sock:
             eventually(lambda: proxy.counters.connections_open)
             if is_reset:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                reset_on_close(sock)
         eventually(lambda: not proxy.counters.connections_open)
         assert (proxy.counters.handshakes_failed, proxy.counters.connections_closed) == ({}, {})
 

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from batchval.proxy.session import connections
-from tests.support.network import closed_port
+from tests.support.network import closed_port, reset_on_close
 from tests.support.proxy import (
     BAD,
     GOOD,
@@ -92,7 +92,7 @@ def test_cut_at_every_byte_of_a_frame(how):
                 sock.sendall(whole + cut[:at])
                 if how == "reset":
                     eventually(lambda at=at: len(broker.frames) == at + 1)
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    reset_on_close(sock)
         eventually(lambda: len(broker.frames) == len(cut))
         assert all(b"never" not in frame for frame in broker.frames)
         eventually(lambda: proxy.counters.connections_open == 0)

@@ -32,7 +32,7 @@ from batchval.proxy.session.session import Session
 from batchval.proxy.session.socket_transport import SocketTransport
 from batchval.proxy.settings.config import Limits
 from batchval.proxy.tls.handshakes import HandshakeError
-from tests.support.network import closed_port, until
+from tests.support.network import closed_port, reset_on_close, until
 from tests.support.old_fetches import fetch_frame
 from tests.support.proxy import (
     BAD,
@@ -150,7 +150,7 @@ def resets(proxy: RunningProxy, broker: ScriptedBroker) -> None:
     with connect(proxy) as sock:
         sock.sendall(other_frame(1))
         read_frame(sock)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_on_close(sock)
 
 
 def broker_closes(proxy: RunningProxy, broker: ScriptedBroker) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import gc
 import socket
 import ssl
-import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ from batchval.proxy.tls import handshakes
 from batchval.proxy.tls.handshakes import Handshakes
 from tests.support.authorities import Authority, pem
 from tests.support.calibration import slowness
-from tests.support.network import until
+from tests.support.network import reset_on_close, until
 from tests.support.processes import HANGS_S
 from tests.support.proxy import ScriptedBroker, other_frame, read_frame
 from tests.support.secured import SecuredServer
@@ -96,7 +95,7 @@ class SteppedClient:
                 return self.out.read()
 
     def reset(self) -> None:
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_on_close(self.sock)
         self.sock.close()
 
 

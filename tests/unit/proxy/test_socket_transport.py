@@ -20,6 +20,7 @@ from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.session.fast_path import FastPath, RequestPassage, Routes, TurnLimits
 from batchval.proxy.session.socket_transport import PASSED_REST, SocketTransport
 from batchval.proxy.settings.options import Counters
+from tests.support.network import reset_on_close
 from tests.support.proxy import proxy_options
 
 MIB = 1 << 20
@@ -281,7 +282,7 @@ def test_states(run: Callable[[Case], None], events: str, life: str, reading: st
         protocol.holds_open = True
 
         def reset() -> None:
-            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_on_close(theirs)
             theirs.close()
 
         act = {
@@ -333,7 +334,7 @@ def test_an_end_of_file_follows_what_waits(run: Callable[[Case], None]) -> None:
 def test_an_error_of_the_kernel_ends_it_once(run: Callable[[Case], None]) -> None:
     async def case() -> None:
         protocol, transport, theirs = opened()
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_on_close(theirs)
         theirs.close()
         error = await protocol.lost
         assert isinstance(error, ConnectionResetError)
@@ -442,7 +443,7 @@ def test_a_peer_that_sends_and_resets(
         )
         while not protocol.frames:
             await asyncio.sleep(0)
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_on_close(theirs)
         sending.cancel()
         await asyncio.sleep(0)
         theirs.close()
@@ -490,8 +491,8 @@ def test_an_error_of_the_protocol_ends_the_connection(
 def test_a_peer_that_has_left_before_the_start(run: Callable[[Case], None]) -> None:
     async def case() -> None:
         ours, theirs = pair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_on_close(ours)
+        reset_on_close(theirs)
         theirs.close()
         await asyncio.sleep(0.01)
         protocol = Protocol()
