@@ -190,6 +190,19 @@ class ConsumerNetworkClient:
                 self.network.send(request)
         return delay
 
+    def fail_unsent_requests(self, node: Node, error: BaseException) -> None:
+        """Fail what waits to be sent to a node; callbacks run in the next round.
+
+        A request in flight stays.
+        """
+        self._guard()
+        self._fail_unsent(node, error)
+        self._notify()
+
+    def _fail_unsent(self, node: Node, error: BaseException) -> None:
+        for request in self.unsent.remove(node):
+            self._pending_completion.append((request, None, None, error))
+
     def flush_nowait(self) -> None:
         """Send what can be sent now, without waiting (Kafka's transmitSends)."""
         self.try_send(self._clock_ms())
@@ -198,6 +211,21 @@ class ConsumerNetworkClient:
         """Start connecting before there is anything to send."""
         self._guard()
         self.network.try_connect(node, self._clock_ms())
+
+    def try_disconnect(self, node: Node) -> bool:
+        """End a node's connection or the attempt at one, now; return whether there was one.
+
+        What is unsent for it fails first, then what is in flight; callbacks run in the next round.
+        ``disconnect`` does the same from any thread, at the start of the next round (Kafka's
+        disconnectAsync).
+        """
+        self._guard()
+        had = self.network.is_connected_or_connecting(node)
+        error = DisconnectError(f"{node} was disconnected")
+        self._fail_unsent(node, error)
+        self.network.disconnect(node, error)
+        self._notify()
+        return had
 
     # --- waiting
 
@@ -272,6 +300,21 @@ class ConsumerNetworkClient:
                 break
         return future.is_done
 
+    async def poll_no_wakeup(self) -> None:
+        """Run one round without waiting and without WakeupError; ``wakeup`` stays for a later
+        poll.
+        """
+        await self.poll(0, None, disable_wakeup=True)
+
+    async def await_pending_requests(self, node: Node, timer: Timer | float | None = None) -> bool:
+        """Poll until nothing is unsent or in flight for a node (True) or the timer expires."""
+        self._guard()
+        if not isinstance(timer, Timer):
+            timer = Timer(timer, self._clock_ms)
+        while self.has_pending_requests(node) and not timer.expired:
+            await self.poll(timer)
+        return not self.has_pending_requests(node)
+
     async def _io(self, timeout_ms: float) -> None:
         """Let the loop serve its sockets: until something has happened, or the time is over."""
         if timeout_ms <= 0 or self._activity:
@@ -330,8 +373,7 @@ class ConsumerNetworkClient:
                     shown = getattr(reason, "strerror", None) or reason
                     failure = DisconnectError(f"not connected to {node}: {shown}")
                     failure.__cause__ = reason
-                for request in self.unsent.remove(node):
-                    self._pending_completion.append((request, None, None, failure))
+                self._fail_unsent(node, failure)
         self._authentication_error = self.network.failures_were_seen() or self._authentication_error
 
     def fail_expired_requests(self, now_ms: float) -> None:
@@ -345,11 +387,7 @@ class ConsumerNetworkClient:
 
     def _handle_pending_disconnects(self) -> None:
         while self._pending_disconnects:
-            node = self._pending_disconnects.popleft()
-            error = DisconnectError(f"{node} was disconnected")
-            for request in self.unsent.remove(node):
-                self._pending_completion.append((request, None, None, error))
-            self.network.disconnect(node, error)
+            self.try_disconnect(self._pending_disconnects.popleft())
 
     def _completed(
         self,
@@ -434,6 +472,19 @@ class ConsumerNetworkClient:
         if error is not None:
             raise error
 
+    def maybe_throw_auth_failure(self, node: Node) -> None:
+        """Raise what TLS or SASL said at the last attempt to connect to a node, each time."""
+        if (error := self.network.authentication_error(node)) is not None:
+            raise error
+
+    def has_ready_nodes(self) -> bool:
+        """Return whether any node is connected, its versions are known and it is not throttled."""
+        return self.network.has_ready_nodes()
+
+    def has_pending_requests(self, node: Node | None = None) -> bool:
+        """Return whether requests are unsent or in flight, of one node or of any."""
+        return self.pending_request_count(node) > 0
+
     def pending_request_count(self, node: Node | None = None) -> int:
         """Return how many requests are unsent or in flight, of one node or of all."""
         if node is not None:
@@ -456,8 +507,7 @@ class ConsumerNetworkClient:
         error = ClosedError("the client was closed")
         self.network.close(error)
         for node in self.unsent.nodes():
-            for request in self.unsent.remove(node):
-                self._pending_completion.append((request, None, None, error))
+            self._fail_unsent(node, error)
         self._fire_pending_completions()
         for handle in (self._service, self._service_timer):
             if handle is not None:

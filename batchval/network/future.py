@@ -11,13 +11,41 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-__all__ = ["RequestFuture"]
+__all__ = ["RequestFuture", "RequestFutureAdapter", "RequestFutureListener"]
 
 T = TypeVar("T")
+S = TypeVar("S")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 log = logging.getLogger("batchval.network")
+
+
+class RequestFutureListener(Protocol[T_contra]):
+    """What is told once how a future ends."""
+
+    def on_success(self, value: T_contra) -> None:
+        """Take the answer."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """Take what kept the answer from coming."""
+
+
+class RequestFutureAdapter(Generic[T, S]):
+    """What turns the end of one future into the end of another, of another type, for ``compose``.
+
+    It completes or fails ``future``, in its call or later.
+    """
+
+    def on_success(self, value: T, future: RequestFuture[S]) -> None:
+        """Turn the answer into one for ``future``, or into a failure of it."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_success")
+
+    def on_failure(self, error: BaseException, future: RequestFuture[S]) -> None:
+        """Pass the error on, unless a subclass can do better."""
+        future.raise_error(error)
 
 
 class _Open:
@@ -51,6 +79,13 @@ class RequestFuture(Generic[T]):
         future.raise_error(error)
         return future
 
+    @classmethod
+    def success(cls, value: T) -> RequestFuture[T]:
+        """Return a future that has succeeded already (``voidSuccess`` in Kafka: with None)."""
+        future = cls()
+        future.complete(value)
+        return future
+
     @property
     def is_done(self) -> bool:
         """Return whether it succeeded or failed."""
@@ -65,6 +100,11 @@ class RequestFuture(Generic[T]):
     def failed(self) -> bool:
         """Return whether it is done with an exception."""
         return self._error is not None
+
+    @property
+    def is_retriable(self) -> bool:
+        """Return whether the same request may succeed later. Raises RuntimeError unless failed."""
+        return bool(getattr(self.exception(), "retriable", False))
 
     def value(self) -> T:
         """Return the answer. Raises RuntimeError unless succeeded."""
@@ -102,6 +142,32 @@ class RequestFuture(Generic[T]):
     def _must_be_open(self) -> None:
         if self.is_done:
             raise RuntimeError(f"completed twice: {self!r}")
+
+    def add_listener(self, listener: RequestFutureListener[T]) -> None:
+        """Tell a listener, once, how it ends; now if it is done already."""
+        self.add_callbacks(listener.on_success, listener.on_failure)
+
+    def compose(self, adapter: RequestFutureAdapter[T, S]) -> RequestFuture[S]:
+        """Return a future that the adapter completes or fails when this one is done.
+
+        An adapter that raises fails it: in Kafka it would stay open for ever (docs/adr/0006).
+        """
+        adapted: RequestFuture[S] = RequestFuture()
+
+        def adapt(end: Callable[[Any, RequestFuture[S]], None], outcome: Any) -> None:
+            try:
+                end(outcome, adapted)
+            except Exception as error:
+                if adapted.is_done:
+                    raise
+                adapted.raise_error(error)
+
+        self.add_callbacks(partial(adapt, adapter.on_success), partial(adapt, adapter.on_failure))
+        return adapted
+
+    def chain(self, future: RequestFuture[T]) -> None:
+        """Complete or fail another future as this one ends."""
+        self.add_callbacks(future.complete, future.raise_error)
 
     def add_callbacks(
         self, on_success: Callable[[T], None], on_failure: Callable[[BaseException], None]

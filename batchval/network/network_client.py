@@ -100,6 +100,15 @@ class NetworkClient:
         """Return whether it is connected, its versions are known and it is not throttled."""
         return self.state(node).is_ready
 
+    def has_ready_nodes(self) -> bool:
+        """Return whether any node is ready."""
+        return any(state.is_ready for state in self._states.values())
+
+    def is_connected_or_connecting(self, node: Node) -> bool:
+        """Return whether the node has a connection, or is being connected to."""
+        state = self._states.get(node.id)
+        return state is not None and not state.state.is_disconnected
+
     def connection_failed(self, node: Node) -> bool:
         """Return whether the last connection ended or failed, and no other is being tried."""
         state = self.state(node)

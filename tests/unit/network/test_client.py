@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from batchval.network.client import ConsumerNetworkClient, Timer
-from batchval.network.errors import DisconnectError
+from batchval.network.connection import Connection
+from batchval.network.errors import AuthenticationError, DisconnectError, WakeupError
 from batchval.network.node import Backoff
 from batchval.network.options import ConnectionOptions
 from batchval.network.request import Node
@@ -226,3 +227,122 @@ async def test_wakeup_and_disconnect_after_the_loop_are_harmless() -> None:
     c = await asyncio.to_thread(other_loop)
     c.wakeup()
     c.disconnect(Node(1, "127.0.0.1", 1))
+
+
+async def test_poll_no_wakeup_neither_waits_nor_wakes() -> None:
+    async with Peer(silent) as peer, client() as c:
+        future = c.send(peer.node(), Ask())
+        c.wakeup()
+        async with asyncio.timeout(30):
+            while not peer.frames:
+                await c.poll_no_wakeup()
+        assert not future.is_done
+        with pytest.raises(WakeupError):  # it was kept
+            await c.poll(0)
+
+
+async def test_await_pending_requests() -> None:
+    gate = asyncio.Event()
+
+    async def late(peer: Peer, reader: Any, writer: Any) -> None:
+        while True:
+            frame = await peer.read(reader)
+            await gate.wait()
+            writer.write(answer(frame.correlation_id, frame.body))
+
+    async with Peer(late) as peer, Peer(silent) as other, client() as c:
+        mine, theirs = peer.node(1), other.node(2)
+        futures = [c.send(mine, Ask()) for _ in range(3)]
+        c.send(theirs, Ask())  # of another node: not waited for
+        assert not await c.await_pending_requests(mine, 30)
+        gate.set()
+        assert await c.await_pending_requests(mine, 10_000)
+        assert all(future.succeeded for future in futures)
+        assert c.has_pending_requests(theirs)
+        assert await c.await_pending_requests(Node(9, "127.0.0.1", 1), 10_000)  # none, ever
+        c.wakeup()
+        with pytest.raises(WakeupError):
+            await c.await_pending_requests(theirs, 10_000)
+
+
+async def test_has_pending_requests_counts_unsent_and_in_flight() -> None:
+    async with Peer() as peer, client() as c:
+        node = peer.node()
+        assert not c.has_pending_requests()
+        future = c.send(node, Ask())
+        assert (c.unsent.count(node), c.has_pending_requests(node), c.has_pending_requests()) == (
+            1,
+            True,
+            True,
+        )
+        assert not c.has_pending_requests(Node(2, "127.0.0.1", 1))
+        await future
+        assert not c.has_pending_requests(node)
+
+
+async def test_maybe_throw_auth_failure_until_the_next_attempt() -> None:
+    right = False
+
+    async def refuse(connection: Connection) -> None:
+        if not right:
+            raise AuthenticationError("wrong password")
+
+    async with Peer() as peer, client(network_authenticate=refuse) as c:
+        node = peer.node()
+        c.maybe_throw_auth_failure(node)  # nothing is known of it yet
+        with pytest.raises(AuthenticationError):
+            await c.send(node, Ask())
+        for _ in range(2):
+            with pytest.raises(AuthenticationError, match="wrong password"):
+                c.maybe_throw_auth_failure(node)
+        c.maybe_throw_auth_failure(Node(2, "127.0.0.1", 1))
+        right = True
+        await until(lambda: not c.is_unavailable(node))
+        await c.send(node, Ask())
+        c.maybe_throw_auth_failure(node)
+
+
+async def test_has_ready_nodes() -> None:
+    async with Peer() as peer, client() as c:
+        assert not c.has_ready_nodes()
+        c.try_connect(peer.node())
+        assert not c.has_ready_nodes()  # not yet
+        await until(c.has_ready_nodes)
+        peer.cut()
+        await until(lambda: not c.has_ready_nodes())
+
+
+async def test_fail_unsent_requests_leaves_what_is_in_flight() -> None:
+    async with Peer(silent) as peer, Peer(silent) as other, client({"max_in_flight": 1}) as c:
+        node = peer.node(1)
+        sent, unsent = c.send(node, Ask()), [c.send(node, Ask()) for _ in range(2)]
+        theirs = c.send(other.node(2), Ask())
+        await until(lambda: len(peer.frames) == 1)
+        error = KeyError("not wanted any more")
+        c.fail_unsent_requests(node, error)
+        assert not any(future.is_done for future in unsent)  # callbacks run in a round
+        await until(lambda: all(future.is_done for future in unsent))
+        assert all(future.exception() is error for future in unsent)
+        assert (sent.is_done, theirs.is_done) == (False, False)
+        assert c.pending_request_count(node) == 1
+
+
+async def test_try_disconnect_fails_unsent_then_in_flight() -> None:
+    async with Peer(silent) as peer, client({"max_in_flight": 1}) as c:
+        node, seen = peer.node(), list[str]()
+        assert not c.try_disconnect(node)  # there is nothing to end
+        in_flight, unsent = c.send(node, Ask()), c.send(node, Ask())
+        for name, future in (("in flight", in_flight), ("unsent", unsent)):
+            future.add_callbacks(lambda _: None, lambda _, name=name: seen.append(name))
+        await until(lambda: len(peer.frames) == 1)
+        assert c.try_disconnect(node)
+        assert not c.try_disconnect(node)
+        assert seen == []  # callbacks run in a round
+        await until(lambda: len(seen) == 2)
+        assert seen == ["unsent", "in flight"]
+        assert isinstance(in_flight.exception(), DisconnectError)
+        assert unsent.is_retriable
+        await until(lambda: not c.is_unavailable(node))
+        again = c.send(node, Ask())  # it connects again
+        await until(lambda: peer.accepted == 2 or again.is_done)
+        assert not again.is_done
