@@ -15,12 +15,23 @@ from batchval.cli.commands import Command
 from batchval.cli.exit import FINDINGS, INTERRUPTED, UNREADABLE
 from batchval.cli.options import FILE
 from batchval.cli.perf_options import INT, LONG
+from batchval.errors import ArgumentValueError
 from batchval.named_files import check_outputs
 
 if TYPE_CHECKING:
     from batchval.perf.consume import Outcome, Sample
 
 _say = partial(perf_options.say, "consume")
+
+
+def _date_format(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from batchval.perf.consumer_lines import check_date_format
+
+    try:
+        check_date_format(value)
+    except ArgumentValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None
+    return value
 
 
 @click.command(
@@ -77,9 +88,11 @@ _say = partial(perf_options.say, "consume")
 @click.option(
     "--timeout",
     type=click.IntRange(0, LONG // 10**6),
+    is_flag=False,
+    flag_value=10_000,
     default=10_000,
     show_default=True,
-    help="Longest time between records of a thread, in milliseconds.",
+    help="Longest time between records of a thread, in milliseconds; 10000 without a value, too.",
 )
 @click.option(
     "--show-detailed-stats", is_flag=True, help="One row per thread each --reporting-interval."
@@ -94,10 +107,11 @@ _say = partial(perf_options.say, "consume")
 @click.option("--hide-header", is_flag=True, help="Output without the header row.")
 @click.option(
     "--date-format",
-    type=click.Choice(["yyyy-MM-dd HH:mm:ss:SSS", "iso"]),
+    metavar="PATTERN",
+    callback=_date_format,
     default="yyyy-MM-dd HH:mm:ss:SSS",
     show_default=True,
-    help="Format of times: Kafka's default, or ISO 8601 with the offset from UTC.",
+    help="Format of times: a pattern of Java's SimpleDateFormat, or iso (ISO 8601).",
 )
 @perf_options.print_metrics_option
 @perf_options.properties_options(

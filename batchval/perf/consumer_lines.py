@@ -9,9 +9,14 @@ A MB is 2^20 bytes. Where no time has passed a rate is 0.0, in both rows.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Final
+
+from batchval.errors import ArgumentValueError, shown_value
 
 __all__ = [
     "DETAILED_HEADER",
@@ -21,6 +26,7 @@ __all__ = [
     "SUMMARY_HEADER",
     "Interval",
     "Summary",
+    "check_date_format",
     "date_text",
     "detailed_row",
     "fixed4",
@@ -112,17 +118,134 @@ class Interval:
     rebalance_ms: int
 
 
-def date_text(at_ms: int, date_format: str, zone: datetime.tzinfo | None = None) -> str:
-    """Return an instant, in milliseconds since 1970 UTC, as ``--date-format`` has it.
+_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
-    The time zone is the machine's without ``zone``.
+#: A letter's text for an instant and how often the letter stands there.
+_Letter = Callable[[datetime.datetime, int], str]
+
+
+def _number(of: Callable[[datetime.datetime], int]) -> _Letter:
+    return lambda when, count: f"{of(when):0{count}d}"
+
+
+def _name(names: tuple[str, ...], of: Callable[[datetime.datetime], int]) -> _Letter:
+    return lambda when, count: names[of(when)][: None if count > 3 else 3]
+
+
+def _year(when: datetime.datetime, count: int) -> str:
+    return f"{when.year % 100:02d}" if count == 2 else f"{when.year:0{count}d}"
+
+
+def _month(when: datetime.datetime, count: int) -> str:
+    if count > 2:
+        return _name(_MONTHS, lambda one: one.month - 1)(when, count)
+    return f"{when.month:0{count}d}"
+
+
+def _offset(when: datetime.datetime, count: int) -> str:
+    """Return the offset from UTC of letter X: ``Z``, ``+05``, ``+0530`` or ``+05:30``."""
+    text = when.strftime("%z")[:5]
+    if text[1:] == "0000":
+        return "Z"
+    return text[: 3 if count == 1 else 5] if count < 3 else f"{text[:3]}:{text[3:]}"
+
+
+#: The letters of Java's SimpleDateFormat that ``--date-format`` takes. Its others need tables of
+#: weeks, eras or names of time zones.
+_LETTERS: Final[dict[str, _Letter]] = {
+    "y": _year,
+    "M": _month,
+    "L": _month,
+    "d": _number(lambda when: when.day),
+    "D": _number(lambda when: when.timetuple().tm_yday),
+    "E": _name(_DAYS, lambda when: when.weekday()),
+    "u": _number(lambda when: when.isoweekday()),
+    "a": lambda when, _: "AM" if when.hour < 12 else "PM",
+    "H": _number(lambda when: when.hour),
+    "k": _number(lambda when: when.hour or 24),
+    "K": _number(lambda when: when.hour % 12),
+    "h": _number(lambda when: when.hour % 12 or 12),
+    "m": _number(lambda when: when.minute),
+    "s": _number(lambda when: when.second),
+    "S": _number(lambda when: when.microsecond // 1000),
+    "Z": lambda when, _: when.strftime("%z")[:5],
+    "X": _offset,
+}
+
+
+def check_date_format(date_format: str) -> None:
+    """Check a ``--date-format``: ``iso``, or a pattern of Java's SimpleDateFormat.
+
+    Raises ArgumentValueError for a letter that is not known and a quote without an end.
+    """
+    if date_format != ISO_DATES:
+        _parts(date_format)
+
+
+@functools.lru_cache(maxsize=16)
+def _parts(pattern: str) -> tuple[tuple[_Letter | None, str, int], ...]:
+    """Return a pattern's parts: a letter and its count, or None and a text."""
+    found: list[tuple[_Letter | None, str, int]] = []
+    i, end = 0, len(pattern)
+    while i < end:
+        first = pattern[i]
+        if first == "'":
+            text, i = _quoted(pattern, i)
+            found.append((None, text, 0))
+            continue
+        n = i + 1
+        while n < end and pattern[n] == first:
+            n += 1
+        if not (first.isascii() and first.isalpha()):
+            found.append((None, pattern[i:n], 0))
+        elif (letter := _LETTERS.get(first)) is None:
+            raise ArgumentValueError(
+                f"{shown_value(pattern)}: letter {first} is not known: the letters are "
+                f"{' '.join(_LETTERS)}; other text stands in single quotes"
+            )
+        elif first == "X" and n - i > 3:
+            raise ArgumentValueError(
+                f"{shown_value(pattern)}: at most three X in a row, not {n - i}"
+            )
+        else:
+            found.append((letter, first, n - i))
+        i = n
+    return tuple(found)
+
+
+def _quoted(pattern: str, start: int) -> tuple[str, int]:
+    """Return the text between quotes and the place after it. Two quotes are one, everywhere."""
+    if pattern.startswith("''", start):
+        return "'", start + 2
+    text, i = "", start + 1
+    while (quote := pattern.find("'", i)) >= 0:
+        text += pattern[i:quote]
+        if not pattern.startswith("''", quote):
+            return text, quote + 1
+        text += "'"
+        i = quote + 2
+    raise ArgumentValueError(f"{shown_value(pattern)}: the quote at {start} has no end")
+
+
+def date_text(at_ms: int, date_format: str, zone: datetime.tzinfo | None = None) -> str:
+    """Return an instant, in milliseconds since 1970 UTC, as ``--date-format`` has it, in English.
+
+    The time zone is the machine's without ``zone``. Raises ArgumentValueError as
+    ``check_date_format`` does.
     """
     seconds, millis = divmod(at_ms, 1000)
     when = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone(zone)
     when = when.replace(microsecond=millis * 1000)
     if date_format == ISO_DATES:
         return when.isoformat("T", "milliseconds")
-    return when.replace(tzinfo=None).isoformat(" ", "milliseconds").replace(".", ":")
+    return "".join(
+        text if letter is None else letter(when, count)
+        for letter, text, count in _parts(date_format)
+    )
 
 
 def _row(

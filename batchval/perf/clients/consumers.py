@@ -5,7 +5,7 @@ each thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from batchval.perf import properties
@@ -20,7 +20,10 @@ _FETCH_MAX_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFactory:
-    """A client that has found its partitions. ``make(i)`` makes the consumer of thread i."""
+    """A client that has found its partitions. ``make(i)`` makes the consumer of thread i, whose
+    client id is as Kafka's consumers have it, ``consumer-<group>-<i + 1>``, unless a property
+    gives all of them one.
+    """
 
     partitions: list[TopicPartition]
     make: Callable[[int], PerfConsumer]
@@ -47,14 +50,17 @@ class _Consumer(PerfConsumer, Protocol):
 
 
 def _opened(
-    partitions: list[TopicPartition], make_one: Callable[[list[str]], _Consumer], version: str
+    partitions: list[TopicPartition],
+    group: str,
+    make_one: Callable[[list[str], str], _Consumer],
+    version: str,
 ) -> ConsumerFactory:
-    """Return a client whose consumers ``make_one`` makes for a list of topics."""
+    """Return a client whose consumers ``make_one`` makes for a list of topics and a client id."""
     topics = sorted({topic for topic, _ in partitions})
     made: list[_Consumer] = []
 
-    def make(_: int) -> PerfConsumer:
-        made.append(consumer := make_one(topics))
+    def make(thread: int) -> PerfConsumer:
+        made.append(consumer := make_one(topics, f"consumer-{group}-{thread + 1}"))
         return consumer
 
     def last_error() -> str:
@@ -90,7 +96,10 @@ def _librdkafka(arguments: Mapping[str, Any], found: Mapping[str, str]) -> Consu
         config["socket.receive.buffer.bytes"] = arguments["socket_buffer_size"]
     return _opened(
         partitions_of(common, arguments["topic"], arguments["include"]),
-        lambda topics: RdkafkaConsumer(config, topics, with_metrics=arguments["print_metrics"]),
+        arguments["group"],
+        lambda topics, client_id: RdkafkaConsumer(
+            {"client.id": client_id, **config}, topics, with_metrics=arguments["print_metrics"]
+        ),
         version(),
     )
 
@@ -114,7 +123,6 @@ def _own(
     for name in unknown:
         say(f"{printable(name)}: batchval's client has no such setting, it is ignored")
     from_options = {
-        "client_id": "perf-consumer",
         "auto_offset_reset": "latest" if arguments["from_latest"] else "earliest",
         "fetch_max_bytes": max(_FETCH_MAX_BYTES, arguments["fetch_size"]),
         "max_partition_fetch_bytes": arguments["fetch_size"],
@@ -131,6 +139,12 @@ def _own(
     quota = Quota(arguments["num_records"])
     return _opened(
         partitions_of(options, arguments["topic"], arguments["include"]),
-        lambda topics: OwnConsumer(options, topics, arguments["decode"], quota),
+        arguments["group"],
+        lambda topics, client_id: OwnConsumer(
+            options if "client_id" in read else replace(options, client_id=client_id),
+            topics,
+            arguments["decode"],
+            quota,
+        ),
         "batchval",
     )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from batchval.cli.perf_consume import command
+
 NEEDED = ["--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--num-records", "1"]
 
 
@@ -42,12 +44,13 @@ def consume(*options: str) -> subprocess.CompletedProcess[str]:
         ([*NEEDED, "--threads", "many"], "Invalid value for '--threads'"),
         ([*NEEDED, "--num-records", "-1"], "Invalid value for '--num-records'"),
         ([*NEEDED, "--num-records", "9" * 30], "Invalid value for '--num-records'"),
-        ([*NEEDED, "--timeout", "-1"], "Invalid value for '--timeout'"),
+        ([*NEEDED, "--timeout", "-1"], "unknown option '-1'"),
+        ([*NEEDED, "--timeout", "soon"], "Invalid value for '--timeout'"),
         ([*NEEDED, "--timeout", "9" * 19], "Invalid value for '--timeout'"),
         ([*NEEDED, "--fetch-size", "0"], "Invalid value for '--fetch-size'"),
         ([*NEEDED, "--fetch-size", str(2**31)], "Invalid value for '--fetch-size'"),
         ([*NEEDED, "--socket-buffer-size", str(2**31)], "Invalid value for '--socket-buffer-size'"),
-        ([*NEEDED, "--date-format", "yyyy bb"], "Invalid value for '--date-format': 'yyyy bb'"),
+        ([*NEEDED, "--date-format", "yyyy bb"], "'yyyy bb': letter b is not known"),
         (
             [*NEEDED, "--decode", "headers", "--client", "librdkafka"],
             "--decode headers needs --client batchval",
@@ -74,6 +77,15 @@ def test_one_line_and_exit_code_2(options: list[str], complaint: str) -> None:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert complaint in line
+
+
+def test_timeout_without_a_value_is_kafkas_default() -> None:
+    """As in the proposal, whose option has an optional argument."""
+    arguments = [*NEEDED, "--timeout", "--hide-header"]
+    context = command.make_context("consume", arguments)
+    assert (context.params["timeout"], context.params["hide_header"]) == (10_000, True)
+    context = command.make_context("consume", [*NEEDED, "--timeout", "7"])
+    assert context.params["timeout"] == 7
 
 
 def test_a_file_of_properties_that_is_not_there(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from batchval.errors import ArgumentValueError
 from batchval.perf import consumer_lines
 from tests.unit.perf.kafka_parser import parse_consumer
 
@@ -34,12 +35,29 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_dates_are_those_of_java() -> None:
     lines = [line for line in GOLDEN if line[0] != "F"]
-    assert len(lines) == 18  # three zones, six instants
+    assert len(lines) == 162  # three zones, six instants, nine patterns
     for zone, at, pattern, text in lines:
         assert consumer_lines.date_text(int(at), pattern, zoneinfo.ZoneInfo(zone)) == text, (
             zone,
             at,
         )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complaint"),
+    [
+        ("yyyy bb", "letter b is not known: the letters are y M L d D E u a H k K h m s S Z X"),
+        ("YYYY", "letter Y is not known"),  # weeks, eras and names of zones need tables
+        ("z", "letter z is not known"),
+        ("HH:mm 'today", "the quote at 6 has no end"),
+        ("'''", "the quote at 2 has no end"),
+        ("XXXX", "at most three X in a row, not 4"),
+    ],
+)
+def test_what_is_no_pattern(pattern: str, complaint: str) -> None:
+    with pytest.raises(ArgumentValueError) as error:
+        consumer_lines.check_date_format(pattern)
+    assert complaint in str(error.value)
 
 
 def test_iso_dates_have_their_offset() -> None:
