@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any
 
 from batchval.errors import BatchvalError
@@ -41,6 +41,8 @@ class Change:
     exact_low: Decimal | None
     #: None too where ``a`` may be 0: the change then has no upper bound
     exact_high: Decimal | None
+    #: pairs of runs that the spread is of; 1: what rounding leaves open
+    pairs: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers; shares, not per cent."""
@@ -136,6 +138,7 @@ def between(a: Sequence[str], b: Sequence[str]) -> Change:
         _bound(max, [pair.high for pair in pairs]),
         _bound(min, [pair.exact_low for pair in pairs]),
         _bound(max, [pair.exact_high for pair in pairs]),
+        len(pairs),
     )
 
 
@@ -161,7 +164,21 @@ def spread_of(a: int, b: int) -> str:
 
 
 def spread(found: Change) -> str:
-    """Return ``0 to 100 %``, or – without a spread."""
-    if found.low is None or found.high is None:
+    """Return ``0 to 20 %``, or – without a spread.
+
+    A bound of rounding has one digit, two from 100 % on, as in the proposal, and is rounded
+    outwards: 1.1 to 1.2 is 18.2 % at most, so at most 20 %.
+    """
+    low, high = found.low, found.high
+    if low is None or high is None:
         return "–"
-    return f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}"
+    if found.pairs == 1:
+        low, high = _outward(low, ROUND_FLOOR), _outward(high, ROUND_CEILING)
+    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
+
+
+def _outward(share: Decimal, rounding: str) -> Decimal:
+    if not share:
+        return share
+    digits = 1 if abs(share) < 1 else 2
+    return share.quantize(Decimal(1).scaleb(share.adjusted() + 1 - digits), rounding=rounding)

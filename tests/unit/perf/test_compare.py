@@ -16,23 +16,37 @@ from batchval.perf.compare_results import (
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "low", "high", "exact"),
+    ("a", "b", "shown", "exact"),
     [
-        ("2", "3", "0 %", "100 %", 1.3333),
-        ("1.1", "1.2", "0 %", "18 %", 1.25 / 1.05 - 1),
-        ("1.01", "1.02", "0 %", "2 %", 1.025 / 1.005 - 1),
-        ("1.001", "1.002", "0 %", "0.2 %", 1.0025 / 1.0005 - 1),
+        ("2", "3", "0 to 100 %", 1.3333),
+        ("1.1", "1.2", "0 to 20 %", 1.25 / 1.05 - 1),
+        ("1.01", "1.02", "0 to 2 %", 1.025 / 1.005 - 1),
+        ("1.001", "1.002", "0 to 0.2 %", 1.0025 / 1.0005 - 1),
     ],
 )
-def test_the_examples_of_the_proposal(a: str, b: str, low: str, high: str, exact: float) -> None:
+def test_the_examples_of_the_proposal(a: str, b: str, shown: str, exact: float) -> None:
     found = change(a, b)
-    assert (percent(found.low), percent(found.high)) == (low, high)
+    assert spread(found) == shown
     assert found.exact_low == 0
     assert found.as_json()["exact_high"] == pytest.approx(exact, abs=1e-4)
 
 
 def test_the_bound_of_2_to_3_is_133_per_cent() -> None:
     assert percent(change("2", "3").exact_high) == "133 %"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shown"),
+    [
+        ("3", "2", "-70 to 0 %"),  # -66.7
+        ("3", "7", "100 to 170 %"),  # 166.7
+        ("1.5", "1.5", "-7 to 7 %"),  # 6.67
+        ("10.0", "10.0", "-1 to 1 %"),
+        ("100", "203", "100 to 110 %"),
+    ],
+)
+def test_a_bound_of_rounding_is_rounded_outwards(a: str, b: str, shown: str) -> None:
+    assert spread(change(a, b)) == shown
 
 
 def test_more_than_a_unit_apart_the_least_change_is_above_none() -> None:
