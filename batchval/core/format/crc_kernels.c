@@ -256,28 +256,47 @@ AVX static inline __m512i fold512(__m512i a, __m512i k, __m512i next)
     return _mm512_ternarylogic_epi64(CLMUL512(a, k, 0x00), CLMUL512(a, k, 0x11), next, 0x96);
 }
 
-AVX static uint32_t by_fold512(uint32_t crc, const uint8_t *p, size_t n)
+/* At least 256 bytes, folded to 16; the last n % 64 bytes are left, from *at on. */
+AVX static inline __m128i folded512(int poly, uint32_t crc, const uint8_t **at, size_t *left)
 {
-    if (n < FOLD512_MIN_BYTES) return by_streams(crc, p, n);
+    const uint8_t *p = *at;
+    size_t n = *left;
     __m512i x0 = _mm512_loadu_si512(p), x1 = _mm512_loadu_si512(p + 64), x2 = _mm512_loadu_si512(p + 128), x3 = _mm512_loadu_si512(p + 192);
     x0 = _mm512_xor_si512(x0, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
-    __m512i k = _mm512_broadcast_i32x4(factors(FOLD[CASTAGNOLI][1]));
+    __m512i k = _mm512_broadcast_i32x4(factors(FOLD[poly][1]));
     for (p += 256, n -= 256; n >= 256; p += 256, n -= 256) {
         x0 = fold512(x0, k, _mm512_loadu_si512(p)); x1 = fold512(x1, k, _mm512_loadu_si512(p + 64));
         x2 = fold512(x2, k, _mm512_loadu_si512(p + 128)); x3 = fold512(x3, k, _mm512_loadu_si512(p + 192));
     }
-    k = _mm512_broadcast_i32x4(factors(FOLD[CASTAGNOLI][0]));
+    k = _mm512_broadcast_i32x4(factors(FOLD[poly][0]));
     x0 = fold512(fold512(fold512(x0, k, x1), k, x2), k, x3);
     for (; n >= 64; p += 64, n -= 64) x0 = fold512(x0, k, _mm512_loadu_si512(p));
-    __m128i k16 = factors(FOLD[CASTAGNOLI][2]), last = _mm512_castsi512_si128(x0);
+    *at = p;
+    *left = n;
+    __m128i k16 = factors(FOLD[poly][2]), last = _mm512_castsi512_si128(x0);
     last = fold(last, k16, _mm512_extracti32x4_epi32(x0, 1));
     last = fold(last, k16, _mm512_extracti32x4_epi32(x0, 2));
-    last = fold(last, k16, _mm512_extracti32x4_epi32(x0, 3));
+    return fold(last, k16, _mm512_extracti32x4_epi32(x0, 3));
+}
+
+AVX static uint32_t by_fold512(uint32_t crc, const uint8_t *p, size_t n)
+{
+    if (n < FOLD512_MIN_BYTES) return by_streams(crc, p, n);
+    __m128i last = folded512(CASTAGNOLI, crc, &p, &n);
     return one_stream(CASTAGNOLI, reduced(last), p, n);
 }
 
-/* x86 lacks a crc32 instruction for IEEE's polynomial: fold down to 16 bytes,
- * the table does these and the rest */
+/* x86 lacks a crc32 instruction for IEEE's polynomial: after the folds down to 16 bytes the table
+ * takes these and the rest. */
+CRC_CLMUL static inline uint32_t ieee_reduced(__m128i x, const uint8_t *p, size_t n)
+{
+    __m128i k16 = factors(FOLD[IEEE][2]);
+    for (; n >= 16; p += 16, n -= 16) x = fold(x, k16, load128(p));
+    uint8_t last[16];
+    _mm_storeu_si128((__m128i *)last, x);
+    return by_table(TABLE_IEEE, by_table(TABLE_IEEE, 0, last, 16), p, n);
+}
+
 CRC_CLMUL static uint32_t ieee_by_folding(uint32_t crc, const uint8_t *p, size_t n)
 {
     __m128i k64 = factors(FOLD[IEEE][0]), k16 = factors(FOLD[IEEE][2]);
@@ -287,11 +306,13 @@ CRC_CLMUL static uint32_t ieee_by_folding(uint32_t crc, const uint8_t *p, size_t
         x0 = fold(x0, k64, load128(p)); x1 = fold(x1, k64, load128(p + 16));
         x2 = fold(x2, k64, load128(p + 32)); x3 = fold(x3, k64, load128(p + 48));
     }
-    x3 = fold(fold(fold(x0, k16, x1), k16, x2), k16, x3);
-    for (; n >= 16; p += 16, n -= 16) x3 = fold(x3, k16, load128(p));
-    uint8_t last[16];
-    _mm_storeu_si128((__m128i *)last, x3);
-    return by_table(TABLE_IEEE, by_table(TABLE_IEEE, 0, last, 16), p, n);
+    return ieee_reduced(fold(fold(fold(x0, k16, x1), k16, x2), k16, x3), p, n);
+}
+
+AVX static uint32_t ieee_by_fold512(uint32_t crc, const uint8_t *p, size_t n)
+{
+    __m128i last = folded512(IEEE, crc, &p, &n);
+    return ieee_reduced(last, p, n);
 }
 
 /* A 64-bit half that is moved over `bytes` bytes is multiplied by x^(8 bytes); the low half
@@ -387,6 +408,7 @@ uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t n)
 uint32_t crc32_ieee(uint32_t crc, const uint8_t *p, size_t n)
 {
 #if HAVE_X86
+    if (has_avx && n >= FOLD512_MIN_BYTES) return ~ieee_by_fold512(~crc, p, n);
     if (has_streams && n >= 64) return ~ieee_by_folding(~crc, p, n);
 #elif HAVE_ARM
     if (has_streams) return ~ieee_by_streams(~crc, p, n);
