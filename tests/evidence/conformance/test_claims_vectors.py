@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.claims import make
+from tests.support.go import GoMissing, built
 
-HERE = Path(__file__).resolve().parents[3] / "fixtures" / "claims"
+ROOT = Path(__file__).resolve().parents[3]
+HERE = ROOT / "fixtures" / "claims"
+#: The answer of a line of each file, as the reader in Go writes it.
+ANSWERS = {
+    "blocks": lambda line: {"claims": line["claims"]},
+    "schema_ids": lambda line: {key: line[key] for key in ("schema_ids", "no_value_null")},
+    "readings": lambda line: {"reads": line["reads"]},
+    "ledger": lambda line: {"decisions": [step["decision"] for step in line["steps"]]},
+}
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -74,3 +84,50 @@ def test_each_answer_occurs() -> None:
         "trusted",
         None,
     }
+
+
+@pytest.fixture(scope="module")
+def reader() -> Path:
+    """Return the reader in Go, which was written from the pages alone."""
+    try:
+        return built(ROOT / "conformance" / "runners" / "claims_reader")
+    except GoMissing as missing:
+        pytest.skip(str(missing))
+
+
+def run(reader: Path, kind: str, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [reader, kind], input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("kind", list(ANSWERS))
+def test_a_reader_of_the_pages_gives_the_same_answers(reader: Path, kind: str) -> None:
+    done = run(reader, kind, (HERE / f"{kind}.jsonl").read_text("ascii"))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found == [{"name": line["name"], **ANSWERS[kind](line)} for line in lines(kind)]
+
+
+def test_the_reader_reads_what_carriers_hold(reader: Path) -> None:
+    """A tag, and the payload, of the batches that ``carriers.jsonl`` makes."""
+    asked, expected = [], []
+    for line in lines("carriers"):
+        cases = [("none", line["batch"], None), (line["claims"], line["batch"], line["tag"])]
+        if (carrying := line["payload_batch"]) is not None:
+            tag = line["tag"][:-8] + carrying[34:42]  # attaching has changed the crc
+            cases += [(line["claims"], carrying, None), (line["claims"], carrying, tag)]
+        for answer, batch, tag_of_batch in cases:
+            asked.append(json.dumps({"name": line["name"], "batch": batch, "tag": tag_of_batch}))
+            expected.append(answer)
+    done = run(reader, "readings", "\n".join(asked))
+    assert [json.loads(line)["reads"] for line in done.stdout.splitlines()] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("claims", ""), ("blocks", "no json"), ("blocks", '{"block": "xyz"}')]
+)
+def test_the_reader_refuses_what_is_no_line(reader: Path, kind: str, text: str) -> None:
+    done = run(reader, kind, text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1

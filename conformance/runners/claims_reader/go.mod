@@ -1,0 +1,3 @@
+module batchval.example/conformance-claims
+
+go 1.26.0
