@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.ports import free_port
 from tests.support.proxy import batch, produce_frame, read_frame
 from tests.support.topics import make_topic
 from tests.system.interop.kafka_broker import KafkaBroker
+from tests.system.interop.kafka_java import find_java
 
 pytestmark = pytest.mark.jvm
 
@@ -92,14 +94,17 @@ def authenticate(sock: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def agented(folder: Path, profile: str = "broker", options: str = OPTIONS) -> Iterator[Agented]:
-    """Start a broker with the agent, and create the topics."""
+def agented(
+    folder: Path, profile: str = "broker", options: str = OPTIONS, second: str | None = None
+) -> Iterator[Agented]:
+    """Start a broker with the agent, and create the topics. ``second``: given once more so."""
     settings = folder / "claims.properties"
     settings.write_text(options)
     port, sasl, controller = free_port(), free_port(), free_port()
-    broker = KafkaBroker(
-        port=port, profile=profile, jvm=[f"-javaagent:{broker_agent()}={settings}"]
-    )
+    jvm = [f"-javaagent:{broker_agent()}={settings}"]
+    if second is not None:
+        jvm.append(f"-javaagent:{broker_agent()}={second or settings}")
+    broker = KafkaBroker(port=port, profile=profile, jvm=jvm)
     names = ("PLAINTEXT", "SASL_PLAINTEXT")
     advertised = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl}"
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=secret;"
@@ -220,3 +225,41 @@ def test_a_wrong_option_leaves_a_stock_broker(tmp_path: Path) -> None:
             == "inactive: invalid policy 'believe': expected ignore, verify, audit:RATE or trust"
         )
         assert one.broker.log.read_text(errors="replace").count("invalid policy 'believe'") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("second", ["", "policy=trust"], ids=["same options", "others"])
+def test_the_agent_given_twice(tmp_path: Path, second: str) -> None:
+    """What is trusted does not depend on which of the two comes first."""
+    with agented(tmp_path, second=second) as one:
+        data = made(ZSTD)
+        with one.client() as send:
+            assert send("trusted", data, tag_of(data)) == 0
+        counted, status = one.counted(), str(one.seen["Status"])
+        log = one.broker.log.read_text(errors="replace")
+        if second:
+            reason = "the agent is given twice with different options: give it once"
+            assert (counted, status) == ({}, f"inactive: {reason}")
+            assert log.count(f"inactive, the broker runs as without the agent: {reason}") == 1
+        else:
+            assert counted == {"Trusted": 1}
+            assert status.startswith("active: Kafka 4.4, ")
+            assert log.count("given twice with the same options; the second one is ignored") == 1
+
+
+@pytest.mark.slow
+def test_the_counters_of_a_broker_without_the_agent() -> None:
+    with KafkaBroker() as broker:
+        assert broker.process is not None
+        for pid, words in ((str(broker.process.pid), "has no agent"), ("x1", "cannot read")):
+            done = subprocess.run(
+                [find_java(), "-jar", str(broker_agent()), pid],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert (done.returncode, done.stdout) == (1, "")
+            (line,) = done.stderr.splitlines()
+            assert words in line
+            assert pid in line

@@ -9,6 +9,7 @@ import java.lang.instrument.ClassFileTransformer;
 import java.lang.instrument.Instrumentation;
 import java.lang.management.ManagementFactory;
 import java.security.ProtectionDomain;
+import java.util.Objects;
 
 import javax.management.JMException;
 import javax.management.ObjectName;
@@ -18,14 +19,24 @@ import javax.management.StandardMBean;
  * Has a stock broker read claims: KAFKA_OPTS=-javaagent:batchval-broker-agent.jar=OPTIONS.
  *
  * <p>All classes are checked before the first is patched. Where an option is wrong or a class is
- * not as it is known, nothing is patched and the broker runs as without the agent.
+ * not as it is known, nothing is patched and the broker runs as without the agent. So it does where
+ * the agent is given twice with different options: what is trusted must not depend on their order.
  */
 public final class Agent {
     static final String MBEAN = "batchval:type=claims";
 
+    /** Of the agent that is given first; written once, by the thread that starts agents. */
+    private static Counters counters;
+    private static String given;
+
     public static void premain(String argument, Instrumentation instrumentation) {
-        Counters counters = new Counters();
         Log log = new Log();
+        if (counters != null) {
+            again(argument, log);
+            return;
+        }
+        counters = new Counters();
+        given = argument;
         try {
             register(counters);
             Options options = Options.parse(argument);
@@ -40,6 +51,15 @@ public final class Agent {
         } catch (Throwable e) {
             inactive(counters, log, e.toString());
         }
+    }
+
+    private static void again(String argument, Log log) {
+        if (Objects.equals(argument, given)) {
+            log.warn("the agent is given twice with the same options; the second one is ignored");
+            return;
+        }
+        Hooks.uninstall();
+        inactive(counters, log, "the agent is given twice with different options: give it once");
     }
 
     private static void inactive(Counters counters, Log log, String reason) {

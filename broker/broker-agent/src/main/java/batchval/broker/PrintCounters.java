@@ -5,6 +5,7 @@ import com.sun.tools.attach.VirtualMachine;
 import java.util.Arrays;
 import java.util.Comparator;
 
+import javax.management.InstanceNotFoundException;
 import javax.management.MBeanAttributeInfo;
 import javax.management.MBeanServerConnection;
 import javax.management.ObjectName;
@@ -14,12 +15,32 @@ import javax.management.remote.JMXServiceURL;
 
 /** Prints the counters of a broker on this machine: java -jar batchval-broker-agent.jar PID. */
 public final class PrintCounters {
-    public static void main(String[] arguments) throws Exception {
+    private static final int NOT_THERE = 1;
+    private static final int USAGE = 2;
+
+    public static void main(String[] arguments) {
         if (arguments.length != 1) {
             System.err.println("usage: java -jar batchval-broker-agent.jar PID");
-            System.exit(2);
+            System.exit(USAGE);
         }
-        VirtualMachine broker = VirtualMachine.attach(arguments[0]);
+        try {
+            print(arguments[0]);
+        } catch (InstanceNotFoundException stock) {
+            fail("process " + arguments[0] + " has no agent: start the broker with"
+                + " KAFKA_OPTS=-javaagent:batchval-broker-agent.jar=OPTIONS");
+        } catch (Exception failure) {
+            fail("cannot read the counters of process " + arguments[0] + ": "
+                + (failure.getMessage() == null ? failure : failure.getMessage()));
+        }
+    }
+
+    private static void fail(String reason) {
+        System.err.println("batchval: " + reason);
+        System.exit(NOT_THERE);
+    }
+
+    private static void print(String pid) throws Exception {
+        VirtualMachine broker = VirtualMachine.attach(pid);
         String address;
         try {
             address = broker.startLocalManagementAgent();
