@@ -30,6 +30,7 @@ from batchval.proxy.settings.options import (
 )
 from batchval.proxy.settings.setting_types import Address
 from batchval.proxy.watch.traffic import TrafficTable
+from tests.support.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 
@@ -80,6 +81,8 @@ class RunningProxy:
         addresses = tuple(
             (address.rpartition(":")[0], int(address.rpartition(":")[2])) for address in upstream
         )
+        if "listen" not in options:  # no client of another test knows this port
+            options = {"first_broker_port": 0} | options | {"listen": (LOOPBACK, free_port())}
         self.options = proxy_options(
             upstream=addresses,
             topics=policies or TopicPolicies(),

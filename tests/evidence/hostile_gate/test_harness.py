@@ -20,6 +20,7 @@ from tests.evidence.hostile_gate import batches, broker, ceilings, page, request
 from tests.evidence.hostile_gate.attacks import ATTACKS, of_brokers
 from tests.evidence.hostile_gate.batches import CODECS, Batch
 from tests.evidence.hostile_gate.crowd import Crowd, Plan
+from tests.evidence.hostile_gate.measure import best_of
 from tests.evidence.hostile_gate.prober import Client
 from tests.evidence.hostile_gate.watched_gate import HEAD, SIZE, Longest, watched_loop
 
@@ -151,6 +152,18 @@ def test_cpu_is_that_of_the_reference_machine(unit: str) -> None:
     assert "cpu" in ceilings.broken(above)
     assert ceilings.shares(above | {"slowness": 4.0})["cpu"] < ceilings.shares(above)["cpu"] / 4
     assert ceilings.shares(above | {"slowness": 0.5}) == ceilings.shares(above)
+
+
+def test_a_try_is_judged_by_what_is_allowed_alone() -> None:
+    late, long = figures(p99_s=0.111), figures(callback_s=0.0051)
+    tries = iter([long, late, figures()])
+    assert best_of(tries.__next__, above=without_latency) is late  # the last one is not needed
+    assert list(tries) == [figures()]
+    assert best_of(iter([late, long, late]).__next__) is long
+
+
+def without_latency(found: dict[str, Any]) -> dict[str, float]:
+    return {name: share for name, share in ceilings.broken(found).items() if name != "latency"}
 
 
 def test_a_stall_makes_every_request_slow_that_was_due() -> None:

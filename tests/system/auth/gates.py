@@ -11,6 +11,7 @@ import uvloop
 
 from batchval.proxy.life.gate import Gate
 from batchval.proxy.settings.loading import settings_from
+from tests.support.ports import free_port
 
 
 class RunningSettings:
@@ -30,7 +31,7 @@ class RunningSettings:
         **more: Any,
     ) -> None:
         listener: dict[str, Any] = {
-            "address": "127.0.0.1:0",
+            "address": f"127.0.0.1:{free_port()}",  # no client of another test knows it
             "first_broker_port": 0,
             "trusted": trusted,
         }
