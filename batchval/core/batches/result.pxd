@@ -11,7 +11,8 @@ cdef class ValidationResult:
     cdef bint offsets_assigned  # LogValidator's stage has run and accepted
     cdef int64_t now
     cdef int64_t first_offset
-    cdef object new_bytes  # bytes, or a view of the caller's buffer
+    cdef object new_bytes  # bytes; the caller's buffer, where ``viewed`` is not negative
+    cdef Py_ssize_t viewed  # how many bytes of the caller's buffer are the output
     cdef object text  # a reason that did not come from the core
     cdef object conversion_time
     cdef object record_rules  # a RecordRules, where the errors are about its rules

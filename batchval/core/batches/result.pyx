@@ -3,7 +3,6 @@ read.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_CheckExact
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -110,6 +109,7 @@ cdef class ValidationResult:
         self.errors_seen = 0
         self.offsets_assigned = False
         self.new_bytes = None
+        self.viewed = -1
         self.text = None
         self.conversion_time = None
         self.record_rules = None
@@ -257,7 +257,9 @@ cdef class ValidationResult:
     def output(self):
         """Return the bytes for the log, with offsets assigned; None unless ``validate`` accepted.
         """
-        return self.new_bytes
+        if self.viewed < 0:
+            return self.new_bytes
+        return memoryview(self.new_bytes).cast("B")[:self.viewed]
 
     @property
     def stats(self):
@@ -329,7 +331,7 @@ cdef class ValidationResult:
         if self.v.rule:
             return (f"<ValidationResult {self.error_code.name} rule={self.rule}{claims}: "
                     f"{self.reason}>")
-        output = "" if self.new_bytes is None else f" output={len(self.new_bytes)} bytes"
+        output = "" if self.new_bytes is None else f" output={len(self.output)} bytes"
         return (f"<ValidationResult ok path={self.path} records={self.v.records_count} "
                 f"reports={[r.id for r in self.reports]}{claims}{output}>")
 
@@ -348,7 +350,7 @@ cdef class ValidationResult:
         errors = [(self.errors[i].index, self.errors[i].rule, self.errors[i].timestamp,
                    self.errors[i].second, self.errors[i].which, self.errors[i].kind)
                   for i in range(self.errors_count)]
-        output = None if self.new_bytes is None else bytes(self.new_bytes)
+        output = None if self.new_bytes is None else bytes(self.output)
         return _restored, ({
             "verdict": self.v,
             "errors": errors,
@@ -369,7 +371,7 @@ cdef class ValidationResult:
         """Return the same result, unless its output is a view of the caller's buffer: that is
         copied.
         """
-        if self.new_bytes is None or PyBytes_CheckExact(self.new_bytes):
+        if self.viewed < 0:
             return self
         restore, arguments = self.__reduce__()
         return restore(*arguments)

@@ -39,6 +39,10 @@ cdef class LogValidator:
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1
     cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
             const AppendContext *d, int source) except -1
+    cdef bint assigns_in_place(self, ValidationResult result, uint8_t *p, size_t n,
+            const AppendContext *d, int source) except -1
+    cdef void judge_records(self, ValidationResult result, const uint8_t *p, size_t n,
+            const AppendContext *d, int source, Scratch *scratch) noexcept nogil
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
             const Py_buffer *view, const AppendContext *d, Scratch *scratch,

@@ -146,4 +146,5 @@ class LogValidator:
         leader_epoch: int = 0,
         origin: _Origin = "CLIENT",
         to_magic: int = 2,
+        in_place: bool = False,
     ) -> ValidationResult: ...

@@ -19,7 +19,7 @@ from batchval.core.stages.arguments cimport (
     NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
     compiled_policy, copy_pairs, every_batch, is_immutable, is_long, is_one_claim, one_each,
     origin_number, position_in, produce_version_of, read_claims_call, read_sample, refusing, shown,
-    source_number, source_of, take_buffer, view_of_bytes, whole_number,
+    source_number, source_of, take_buffer, whole_number,
 )
 from batchval.core.format.bytes cimport be32
 from batchval.core.batches.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
@@ -176,7 +176,7 @@ cdef class Rejudge:
             validator = validator.with_policy(policy)
         claims = self.claims if is_one_claim(self.claims) else self.claims[i]
         try:
-            data = view_of_bytes(self.buffer)
+            data = memoryview(self.buffer).cast("B")
         except (BufferError, TypeError, ValueError) as error:
             raise BatchvalError(f"the buffer of row {i} cannot be read any more: {error}") from None
         if start + length > len(data):
@@ -665,7 +665,8 @@ cdef class LogValidator:
                     if not writes(&result.v):
                         return result
                     if stays(&result.v, &h, &d):
-                        result.new_bytes = view_of_bytes(buffer)[:result.v.valid_bytes]
+                        result.new_bytes = buffer
+                        result.viewed = result.v.valid_bytes
                         if not result.v.kept:
                             assign_header(<uint8_t *>view.buf, &h, &d, &self.compiled, &result.v)
                         return result
@@ -734,7 +735,8 @@ cdef class LogValidator:
         if kept is None:
             result.new_bytes = own
         else:
-            result.new_bytes = view_of_bytes(kept)[:n]
+            result.new_bytes = kept
+            result.viewed = n
             to = <uint8_t *>view.buf
         if n and not result.v.kept:  # these bytes are not shared yet
             assign_unlocked(
@@ -882,11 +884,12 @@ cdef class LogValidator:
 
     def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None,
             first_offset=0,
-            leader_epoch=0, origin="CLIENT", to_magic=2):
+            leader_epoch=0, origin="CLIENT", to_magic=2, bint in_place=False):
         """Run Kafka's LogValidator alone: rules 18 to 39. Only this method accepts magic 0 and 1.
 
         ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop
-        does.
+        does. ``result.output`` as for ``validate``: a changed copy, or with ``in_place=True`` a
+        view of the buffer itself, unless the batch has to be built anew.
         """
         cdef AppendContext d
         cdef Py_buffer view
@@ -900,16 +903,54 @@ cdef class LogValidator:
             if codec < 0:
                 raise ArgumentValueError(
                     f"source must be none, gzip, snappy, lz4 or zstd, not {shown(source)}")
-        take_buffer(buffer, &view)
+        take_buffer(buffer, &view, in_place)
         try:
-            own = private_copy(&view)
             p = <const uint8_t *>view.buf
+            if in_place and self.assigns_in_place(result, <uint8_t *>view.buf, view.len, &d, codec):
+                if result.v.rule == 0:
+                    result.new_bytes = buffer
+                    result.viewed = view.len
+                return result
+            own = private_copy(&view)
             if own is not None:
                 p = <const uint8_t *>PyBytes_AS_STRING(own)
             self.convert_into(result, p, view.len, own, &d, codec)
         finally:
             PyBuffer_Release(&view)
         return result
+
+    cdef bint assigns_in_place(self, ValidationResult result, uint8_t *p, size_t n,
+            const AppendContext *d, int source) except -1:
+        """Validate p[0:n], and assign in it what the verdict leaves to assign. Return False where
+        the result needs bytes that nobody else can change: those of a rebuild, and messages that
+        are compressed in spite of ``source``.
+        """
+        cdef Scratch *scratch
+        cdef int codec = source_of(p, n)
+        if source != SOURCE_UNKNOWN and source != codec:
+            return False
+        scratch = borrow()
+        try:
+            begin_work(scratch, is_long(p, n))
+            self.judge_records(result, p, n, d, codec, scratch)
+            if not (result.v.rule or result.v.rebuild or result.v.kept):
+                assign_in_place(p, n, d, &self.compiled, scratch, &result.v, False, NULL)
+            end_work(scratch)
+            self.finish(result, scratch)
+        finally:
+            give_back(scratch)
+        return not result.v.rebuild
+
+    cdef void judge_records(self, ValidationResult result, const uint8_t *p, size_t n,
+            const AppendContext *d, int source, Scratch *scratch) noexcept nogil:
+        """Run LogValidator's stage on p[0:n], whose codec is ``source``."""
+        clear(&result.v)
+        result.now = d.now
+        result.first_offset = d.first_offset
+        result.v.source = source
+        validate_and_assign(p, n, d, &self.compiled, scratch, &result.v)
+        conclude(d, &result.v)
+        conclude_rules(scratch, &result.v)
 
     cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
             const AppendContext *d, int source) except -1:
@@ -922,14 +963,9 @@ cdef class LogValidator:
         """
         cdef Scratch *scratch = borrow()
         try:
-            clear(&result.v)
-            result.now = d.now
-            result.first_offset = d.first_offset
             begin_work(scratch, is_long(p, n))
-            result.v.source = source_of(p, n) if source == SOURCE_UNKNOWN else source
-            validate_and_assign(p, n, d, &self.compiled, scratch, &result.v)
-            conclude(d, &result.v)
-            conclude_rules(scratch, &result.v)
+            self.judge_records(result, p, n, d,
+                    source_of(p, n) if source == SOURCE_UNKNOWN else source, scratch)
             end_work(scratch)
             self.finish(result, scratch)
             if result.v.rule == 0:

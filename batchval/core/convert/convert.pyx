@@ -142,16 +142,21 @@ cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d
 cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
-    """Write offsets from d.first_offset on into the private bytes p[0:n]; and the same fields into
-    the caller's, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
+    """Write offsets from d.first_offset on into p[0:n]; and the same fields into the caller's
+    bytes, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
     patched.
+
+    p[0:n] are private bytes, or the caller's own. Those may have changed since they were validated:
+    what is written stays inside each batch, whatever its bytes are now.
     """
     cdef Entry b
     cdef size_t at = 0
     cdef int64_t offset = d.first_offset, timestamp
-    cdef bint by_message, stamped
+    cdef bint stamped
     while next_batch(p + at, n - at, &b) == BATCH:
         if b.magic == 2:
+            if b.size < RECORDS:
+                return  # it has changed
             offset += v.records_count
             put_be64(p + at, offset - 1 - be32(p + at + LAST_OFFSET_DELTA))
             if d.to_magic == 2:
@@ -162,12 +167,16 @@ cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Po
                 put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
             return
         # Each message or wrapper of the set has its own.
-        by_message = v.source == NONE and v.target == NONE
-        if by_message:
-            offset += count_and_max(&b, scratch, &timestamp)
-        else:
+        if v.source != NONE or v.target != NONE:
             offset += v.records_count
             timestamp = v.max_timestamp
+        elif b.p[LEGACY_ATTRIBUTES] & CODEC_MASK:  # in spite of the codec that the caller named
+            offset += count_and_max(&b, scratch, &timestamp)
+        else:
+            offset += 1
+            timestamp = NO_TIMESTAMP
+            if b.magic == 1 and be64(b.p + LEGACY_TIMESTAMP) > NO_TIMESTAMP:
+                timestamp = be64(b.p + LEGACY_TIMESTAMP)
         put_be64(p + at, offset - 1)
         stamped = False
         if b.magic == 1 and d.to_magic > 0:

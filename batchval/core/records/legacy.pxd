@@ -24,6 +24,14 @@ cdef struct LegacyRecords:  # of one batch, in order
     bint overlong
     bint mislabelled
 
+cdef struct PlainMessages:  # what walk_plain_messages has walked
+    int64_t count
+    int64_t max_timestamp  # of all of them
+    int64_t timestamp  # of the last one, as the three below
+    uint64_t at
+    uint64_t size
+    bint is_key_null
+
 cdef int64_t LEGACY_NULL
 cdef int64_t LEGACY_BROKEN
 
@@ -36,6 +44,8 @@ cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry,
         Scratch *scratch) noexcept nogil
 cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index,
         Facts *f) noexcept nogil
+cdef uint64_t walk_plain_messages(const uint8_t *p, uint64_t n, const Checks *c,
+        PlainMessages *found) noexcept nogil
 cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f,
         int64_t *expected) noexcept nogil
 

@@ -22,10 +22,11 @@ from batchval.core.format.crc32c cimport crc32_of
 from batchval.core.codecs.codec_streams cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, UNLIMITED, Stream, open_stream, refill,
 )
-from batchval.core.format.header cimport Entry
+from batchval.core.format.header cimport BATCH, Entry, next_batch
 from batchval.core.format.layout cimport (
-    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_MIN_SIZE, LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD, NONE, NO_TIMESTAMP,
+    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_ATTRIBUTES, LEGACY_KEY_V1,
+    LEGACY_MIN_SIZE, LEGACY_OVERHEAD_V1, LEGACY_TIMESTAMP, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NONE,
+    NO_TIMESTAMP,
     RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER,
     WRAPPER_MALFORMED, ZSTD,
 )
@@ -415,3 +416,47 @@ cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c
         f.records += 1
         i += 1
     return WALKED
+
+
+# ---- plain messages ------------------------------------------------------------------------------
+
+cdef inline bint is_plain(const Entry *b, const Checks *c, PlainMessages *found) noexcept nogil:
+    """Return whether the message of magic 1 is uncompressed, and neither Kafka's rules for records
+    nor an extra finds anything in it.
+    """
+    cdef int64_t timestamp, value
+    cdef int32_t key_length, value_length
+    if b.size < LEGACY_OVERHEAD_V1 or b.p[LEGACY_ATTRIBUTES] & (CODEC_MASK | LOG_APPEND_TIME_BIT):
+        return False
+    timestamp = be64(b.p + LEGACY_TIMESTAMP)
+    key_length = be32(b.p + LEGACY_KEY_V1)
+    value = LEGACY_KEY_V1 + 4 + <int64_t>(key_length if key_length > 0 else 0)
+    if (timestamp < c.plain_least or timestamp > c.plain_most or key_length < -1
+            or (key_length < 0 and c.compacted) or value + 4 > <int64_t>b.size):
+        return False
+    value_length = be32(b.p + value)
+    if value_length < -1 or value_length > <int64_t>b.size - value - 4:
+        return False
+    found.timestamp = timestamp
+    found.is_key_null = key_length < 0
+    return True
+
+
+cdef uint64_t walk_plain_messages(const uint8_t *p, uint64_t n, const Checks *c,
+        PlainMessages *found) noexcept nogil:
+    """Walk the plain messages of magic 1 that p[0:n] begins with. Return how many bytes they take.
+    """
+    cdef Entry b
+    cdef uint64_t at = 0
+    found.count = 0
+    found.max_timestamp = NO_TIMESTAMP
+    if not c.all_plain or c.rules is not NULL:
+        return 0
+    while next_batch(p + at, n - at, &b) == BATCH and b.magic == 1 and is_plain(&b, c, found):
+        found.count += 1
+        if found.timestamp > found.max_timestamp:
+            found.max_timestamp = found.timestamp
+        found.at = at
+        found.size = b.size
+        at += b.size
+    return at

@@ -96,7 +96,6 @@ cdef uint32_t refusing(extras) except? 0
 cdef int origin_number(origin) except -1
 cdef int take_buffer(buffer, Py_buffer *view, bint writable=*) except -1
 cdef object private_bytes(buffer)
-cdef object view_of_bytes(buffer)
 cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL
 cdef int64_t *copy_pairs(ranges, size_t *count) except NULL
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,

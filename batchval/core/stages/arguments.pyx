@@ -228,11 +228,6 @@ cdef object private_bytes(buffer):
         PyBuffer_Release(&view)
 
 
-cdef object view_of_bytes(buffer):
-    """Return a memoryview that is indexed by bytes, of a buffer that ``take_buffer`` takes."""
-    return memoryview(buffer).cast("B")
-
-
 cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL:
     """Return (start, length) of every whole batch. The caller frees it."""
     cdef Entry b

@@ -8,16 +8,17 @@ have set the verdict.
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.format cimport reasons
 from batchval.core.format.bytes cimport be16, be32, be64
 from batchval.core.format.header cimport BATCH, NO_MORE, Entry, next_batch
 from batchval.core.format.layout cimport *
+from batchval.core.records.legacy cimport PlainMessages, walk_plain_messages
 from batchval.core.records.records cimport (
     BUFFER_PARSER, SKIP_PARSER, STREAM_PARSER, Checks, Facts, clear_facts,
 )
-from batchval.core.codecs.scratch cimport Scratch, no_errors
+from batchval.core.codecs.scratch cimport Scratch, no_errors, spend
 from batchval.core.stages.verdict cimport (
     METER_MAGIC, METER_OFFSET, METER_SEQUENCE, AppendContext, Policy, Verdict, add_facts,
     attributes_of, broker_fails,
@@ -164,6 +165,8 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
         return False
     v.path = PATH_FULL
     while True:
+        if first.magic == 1:
+            at += take_plain_messages(p, n, at, &c, scratch, &expected, v)
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:
             break
@@ -190,6 +193,32 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
     elif d.to_magic == 0:
         v.max_timestamp = NO_TIMESTAMP
     return True
+
+
+cdef uint64_t take_plain_messages(const uint8_t *p, size_t n, size_t at, const Checks *c,
+        Scratch *scratch, int64_t *expected, Verdict *v) noexcept nogil:
+    """Walk the plain messages of magic 1 from ``at`` on, each a batch, without their Facts. Return
+    how many bytes they take.
+    """
+    cdef PlainMessages messages
+    cdef uint64_t size = walk_plain_messages(p + at, n - at, c, &messages)
+    if messages.count == 0 or scratch.walk is not NULL:
+        return 0
+    spend(scratch, size)
+    v.error_batch = at + messages.at
+    v.walked += messages.count
+    v.walked_found = 0
+    v.walked_records = 1
+    v.walked_null_keys = messages.is_key_null
+    v.walked_min_timestamp = v.walked_max_timestamp = messages.timestamp
+    v.walked_uncompressed = <int32_t>(<uint32_t>messages.size + RECORDS)
+    v.walked_longest = 0
+    v.walked_size = messages.size
+    v.records_count += messages.count
+    if messages.max_timestamp > v.max_timestamp:
+        v.max_timestamp = messages.max_timestamp
+    expected[0] += messages.count
+    return size
 
 
 cdef inline bint can_set_max_timestamp(const Entry *b, int64_t timestamp, const Policy *policy,

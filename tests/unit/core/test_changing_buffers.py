@@ -318,6 +318,12 @@ READERS: dict[str, Callable[[Any], object]] = {
     "validate": lambda data: KAFKA.validate(data, now_ms=NOW),
     "validate in place": lambda data: STRICT.validate(data, now_ms=NOW, in_place=True),
     "stage": lambda data: KAFKA.validate_messages_and_assign_offsets(data, now_ms=NOW),
+    "stage in place": lambda data: [
+        LogValidator().validate_messages_and_assign_offsets(
+            data, now_ms=NOW, to_magic=magic, in_place=True
+        )
+        for magic in (1, 2)
+    ],
     "stage to 1": lambda data: STRICT.validate_messages_and_assign_offsets(
         data,
         now_ms=NOW,

@@ -9,8 +9,9 @@ import pytest
 
 from batchval.core.batches.batch import batches
 from batchval.core.batches.validator import LogValidator
-from batchval.errors import ErrorCode
+from batchval.errors import ArgumentTypeError, ErrorCode
 from batchval.policy import TopicPolicy
+from batchval.record_rules import RecordRules
 from batchval.rules import Rule
 from tests.support.batches import (
     CODECS,
@@ -31,9 +32,14 @@ KAFKA = LogValidator(mode="kafka")
 
 
 def judge(data: bytes, to_magic: int = 1, validator: LogValidator = KAFKA, **arguments: Any) -> Any:
-    return validator.validate_messages_and_assign_offsets(
-        data, now_ms=NOW, to_magic=to_magic, **arguments
-    )
+    """Return the result of new bytes, which is the same in place."""
+    arguments |= {"now_ms": NOW, "to_magic": to_magic}
+    result = validator.validate_messages_and_assign_offsets(data, **arguments)
+    buffer = bytearray(data)
+    same = validator.validate_messages_and_assign_offsets(buffer, in_place=True, **arguments)
+    assert same == result
+    assert buffer == (result.output if result.in_place else data)
+    return result
 
 
 def records_in(data: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
@@ -56,6 +62,70 @@ def messages(magic: int, count: int = 3, first: int = 0) -> list[bytes]:
 
 
 # ---- in place ------------------------------------------------------------------------------------
+
+
+#: of a message: fields that are plain, and others
+KEYS = (b"", b"k", b"\xff" * 300)
+ODD: dict[str, dict[str, Any]] = {
+    "no key": {"key": None},
+    "no value": {"value": None},
+    "no timestamp": {"timestamp": -1},
+    "a timestamp below -1": {"timestamp": -2},
+    "too late": {"timestamp": NOW + 3_600_001},
+    "log append time": {"attributes": 8},
+    "gzip in spite of none": {"attributes": 1},
+    "a codec that does not exist": {"attributes": 7},
+    "a key length of -2": {"tail": struct.pack(">iib", -2, 1, 0)},
+    "a value length of -2": {"tail": struct.pack(">ii", -1, -2)},
+    "a key without end": {"tail": struct.pack(">ii", 100, 0)},
+    "a value without end": {"tail": struct.pack(">ii", -1, 100)},
+    "bytes after the value": {"tail": struct.pack(">iib", -1, 1, 0) + b"more"},
+    "no fields": {"tail": b""},
+    "a key alone": {"tail": struct.pack(">i", -1)},
+    "magic 0": {"magic": 0},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("at", [0, 1, 4])
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("mode", ["kafka", "strict"])
+def test_plain_messages_are_judged_as_others(odd: str, at: int, compacted: bool, mode: str) -> None:
+    # Where the topic has rules for records, no message is plain.
+    cleanup = "compact" if compacted else "delete"
+    plain = TopicPolicy(cleanup_policy=cleanup)
+    asked = TopicPolicy(cleanup_policy=cleanup, record_rules=RecordRules(max_value_bytes=1 << 20))
+    messages = [message(1, offset=i, key=KEYS[i % 3], timestamp=NOW + i % 4) for i in range(5)]
+    messages[at] = message(**({"offset": at, "key": b"k"} | ODD[odd]))
+    data = b"".join(messages)
+    found, expected = (
+        judge(data, validator=LogValidator(policy, mode=mode), first_offset=70, source="none")
+        for policy in (plain, asked)
+    )
+    if expected.rule is Rule.R3:  # Kafka does not read keys and values
+        assert (found.ok, found.records_count) == (True, 5)
+        return
+    assert found == expected
+    assert found.batch_claims == expected.batch_claims
+
+
+def test_a_set_of_many_messages_is_written_in_place() -> None:
+    buffer = bytearray().join(messages(1, 1_000))
+    result = KAFKA.validate_messages_and_assign_offsets(
+        buffer, now_ms=NOW, to_magic=1, first_offset=1 << 40, in_place=True
+    )
+    assert (result.path, result.in_place, result.records_count) == ("full", True, 1_000)
+    assert result.output.obj is buffer
+    assert [b.base_offset for b in batches(buffer)] == [(1 << 40) + i for i in range(1_000)]
+    assert (result.next_offset, result.max_timestamp) == ((1 << 40) + 1_000, NOW + 999)
+
+
+@pytest.mark.parametrize("in_place", [True, 1])
+def test_messages_in_place_need_a_writable_buffer(in_place: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="in_place=True requires a writable"):
+        KAFKA.validate_messages_and_assign_offsets(
+            b"".join(messages(1)), now_ms=NOW, to_magic=1, in_place=in_place
+        )
 
 
 @pytest.mark.parametrize("magic", [0, 1])
