@@ -13,7 +13,7 @@ import io
 import lz4.block
 import zstandard
 
-__all__ = ["ZstdFrame", "lz4_block"]
+__all__ = ["LZ4_ERRORS", "ZstdFrame", "lz4_block"]
 
 #: The most input that Kafka's stream class holds. A frame within it, whose content fits the output
 #: buffer, is decoded in one pass, which checks more of it.
@@ -23,14 +23,16 @@ _BLOCK = 131072  # the most content of a block
 _STEP = 512
 
 
-def lz4_block(source: bytes, capacity: int) -> bytes | None:
-    """Decompress one lz4 block of at most ``capacity`` bytes. Return None where it is damaged or
-    larger.
-    """
-    try:
-        return bytes(lz4.block.decompress(source, uncompressed_size=capacity))
-    except (lz4.block.LZ4BlockError, ValueError):
-        return None
+#: (source, capacity): decompresses one lz4 block of at most ``capacity`` bytes
+lz4_block = lz4.block.decompress
+#: what that raises where the block is damaged or larger, or cannot be held
+LZ4_ERRORS = (lz4.block.LZ4BlockError, ValueError, MemoryError)
+
+#: Decompressors without a frame: to make one takes longer than a small frame. Whoever takes one is
+#: its only user. Those of large frames, which have large windows, are not kept.
+_idle: list[zstandard.ZstdDecompressor] = []
+_MAX_IDLE = 4
+_MAX_KEPT = 1 << 20  # bytes of content
 
 
 class ZstdFrame:
@@ -40,7 +42,10 @@ class ZstdFrame:
     end is missing.
     """
 
-    __slots__ = ("_frame", "_is_cut_off", "_produced", "_reader", "_withheld", "damaged")
+    __slots__ = (
+        *("_decompressor", "_frame", "_is_cut_off", "_produced", "_reader", "_withheld"),
+        "damaged",
+    )
 
     def __init__(self, frame: bytes, is_cut_off: bool = False) -> None:
         self._frame = frame
@@ -48,12 +53,20 @@ class ZstdFrame:
         self._withheld = memoryview(b"")
         self._produced = 0
         self.damaged = False
-        self._reader = self._open()
+        try:
+            self._decompressor = _idle.pop()
+        except IndexError:
+            self._decompressor = zstandard.ZstdDecompressor()
+        #: None once the frame's end was read
+        self._reader: zstandard.ZstdDecompressionReader | None = self._open(self._decompressor)
 
-    def _open(self) -> zstandard.ZstdDecompressionReader:
+    def _open(
+        self, decompressor: zstandard.ZstdDecompressor | None = None
+    ) -> zstandard.ZstdDecompressionReader:
         whole = len(self._frame) <= _SOURCE
         source = self._frame if whole else io.BytesIO(self._frame)
-        return zstandard.ZstdDecompressor().stream_reader(source, read_size=_SOURCE)
+        decompressor = decompressor or zstandard.ZstdDecompressor()
+        return decompressor.stream_reader(source, read_size=_SOURCE)
 
     def readinto(self, target: memoryview) -> int:
         """Fill ``target`` with the content that follows, and return how many bytes there were.
@@ -61,6 +74,8 @@ class ZstdFrame:
         They are fewer than the target's only at the end of the frame or of its input, or where
         ``damaged`` is set: then ``target`` has all bytes of the blocks before the damage.
         """
+        if self._reader is None:
+            return 0
         try:
             produced = self._reader.readinto(target)
             if produced == 0 and self._is_cut_off and self._produced:
@@ -74,7 +89,15 @@ class ZstdFrame:
             target[:produced] = self._withheld[:produced]
             self._withheld = self._withheld[produced:]
         self._produced += produced
+        if produced < len(target):
+            self._end()
         return produced
+
+    def _end(self) -> None:
+        """Let go of the decompressor, and keep it for another frame."""
+        self._reader = None
+        if self._produced <= _MAX_KEPT and len(_idle) < _MAX_IDLE:
+            _idle.append(self._decompressor)
 
     def _last_block(self, step: int) -> memoryview:
         """Return what the package keeps of the last block: it returns no more bytes once the input

@@ -403,11 +403,10 @@ cdef bint end_lz4(Stream *s) noexcept nogil:
 cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, uint32_t capacity,
         uint64_t base) noexcept with gil:
     """Decompress a block as LZ4_decompress_safe does, through Python."""
+    cdef bytes block
     try:
         block = packages.lz4_block(PyBytes_FromStringAndSize(<const char *>p, size), capacity)
-    except MemoryError:
-        return -1
-    if block is None:
+    except packages.LZ4_ERRORS:
         return -1
     copy_unlocked(s.scratch.arena + base, <const uint8_t *>PyBytes_AS_STRING(block),
             PyBytes_GET_SIZE(block))

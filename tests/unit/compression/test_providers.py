@@ -152,9 +152,9 @@ def test_lz4_blocks_through_the_package() -> None:
     packed = lz4.block.compress(data, store_size=False)
     assert packages.lz4_block(packed, len(data)) == data
     assert packages.lz4_block(packed, len(data) + 1000) == data
-    assert packages.lz4_block(packed, len(data) - 1) is None
-    assert packages.lz4_block(packed[:-3], len(data)) is None
-    assert packages.lz4_block(b"\xff" * 20, 100) is None
+    for block, capacity in ((packed, len(data) - 1), (packed[:-3], len(data)), (b"\xff" * 20, 100)):
+        with pytest.raises(packages.LZ4_ERRORS):
+            packages.lz4_block(block, capacity)
 
 
 def _content(frame: bytes, step: int, is_cut_off: bool = False) -> tuple[bytes, bool]:
@@ -180,6 +180,27 @@ def test_zstd_frames_through_the_package(step: int) -> None:
     checked[-1] ^= 0xFF
     assert _content(bytes(checked), step) == (data, False)  # all that came before the damage
     assert _content(b"no frame", step) == (b"", False)
+
+
+def test_two_frames_that_are_open_do_not_share_a_decompressor() -> None:
+    contents = [random.Random(n).randbytes(50_000) for n in range(3)]
+    frames = [zstandard.ZstdCompressor().compress(content) for content in contents]
+    assert [_content(frame, 16384)[0] for frame in frames] == contents  # some are idle now
+    decoders = [packages.ZstdFrame(frame) for frame in frames]
+    target, found = memoryview(bytearray(16384)), [b"", b"", b""]
+    for _ in range(6):  # they end in turns, and are asked for more than there is
+        for n, decoder in enumerate(decoders):
+            found[n] += target[: decoder.readinto(target)]
+    assert found == contents
+    assert len(packages._idle) == len(set(map(id, packages._idle))) <= packages._MAX_IDLE
+
+
+def test_decompressors_of_large_and_of_damaged_frames_are_not_kept() -> None:
+    packages._idle.clear()
+    frame = zstandard.ZstdCompressor().compress(bytes(packages._MAX_KEPT + 1))
+    assert len(_content(frame, 131072)[0]) == packages._MAX_KEPT + 1
+    assert not _content(b"no frame", 16384)[1]
+    assert packages._idle == []
 
 
 @pytest.mark.parametrize("step", [1000, 16384, 131072])
