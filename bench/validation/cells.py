@@ -35,9 +35,9 @@ class Cell:
 
 
 def cells(magic: int = 2) -> list[Cell]:
-    """Return all cells of a magic by codec. Magic 1 has no zstd, and two record counts suffice."""
+    """Return all cells of a magic by codec. Magic 1 has no zstd, and three record counts suffice."""
     codecs = CODECS if magic == 2 else CODECS[:-1]
-    counts = RECORDS if magic == 2 else (1, 100)
+    counts = RECORDS if magic == 2 else (1, 10, 100)
     return [Cell(magic, codec, n, size) for codec in codecs for n in counts for size in VALUE_SIZES]
 
 

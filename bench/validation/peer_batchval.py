@@ -94,16 +94,18 @@ def scan(data: bytes) -> Job:
 
 
 def legacy(data: bytes) -> Job:
-    """Run the decompressing path of magic 0 and 1 through its only entry point."""
-    magic = data[16]
+    """Run LogValidator's stage over messages of magic 0 and 1 in place, as Kafka does: offsets from
+    0 on leave the bytes as they are. Wrappers of magic 0 are built anew.
+    """
+    magic, buffer = data[16], bytearray(data)
     run = validator.validate_messages_and_assign_offsets
-    result = run(data, now_ms=NOW_MS, to_magic=magic)
-    if not result.ok:
-        raise AssertionError(f"refused by {result.rule}")
-    statement = "run(data, now_ms=now, to_magic=magic)"
+    result = run(buffer, now_ms=NOW_MS, to_magic=magic, in_place=True)
+    if not result.ok or buffer != data:
+        raise AssertionError(f"refused, or the buffer has changed: {result}")
+    statement = "run(buffer, now_ms=now, to_magic=magic, in_place=True)"
     return Job(
         statement,
-        {"run": run, "data": data, "now": NOW_MS, "magic": magic},
+        {"run": run, "buffer": buffer, "now": NOW_MS, "magic": magic},
         1,
         {"records": result.records_count},
     )

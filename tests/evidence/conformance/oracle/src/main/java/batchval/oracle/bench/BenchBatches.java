@@ -23,7 +23,7 @@ import java.util.Random;
  */
 public final class BenchBatches {
     private static final int[] COUNTS = {1, 10, 100, 1000};
-    private static final int[] LEGACY_COUNTS = {1, 100};
+    private static final int[] LEGACY_COUNTS = {1, 10, 100};
     private static final int[] VALUE_SIZES = {100, 1000};
 
     public static void run(long seed, Path folder) throws IOException {
