@@ -24,12 +24,15 @@ import java.util.TreeMap;
  * demotion.ms             how long all batches of a sender are verified once it has lied
  * first.checked           how many batches of a new sender are all verified under audit
  * max.decompressed.bytes  claims of more than that are not believed; a batch of more is a lie
+ * measure.header          topics (a GLOB) whose batches are believed by their header, without
+ *                         claims: to measure that alternative, never in production
  * </pre>
  */
 public final class Options {
     private static final long MAX_DECOMPRESSED = 64L << 20;
     private static final String NAMES =
-        "policy, rule.N, secret, demotion.ms, first.checked, max.decompressed.bytes";
+        "policy, rule.N, secret, demotion.ms, first.checked, max.decompressed.bytes,"
+            + " measure.header";
     private static final String RULE =
         "RULE is POLICY[,topic=GLOB][,principal=GLOB][,listener=NAME]";
 
@@ -53,6 +56,8 @@ public final class Options {
     private final long demotionMs;
     private final long maxDecompressedBytes;
     private final Ledger ledger;
+    /** Null: none. */
+    private final String measuredTopics;
 
     private Options(Map<String, String> properties) {
         TreeMap<Integer, Rule> numbered = new TreeMap<>();
@@ -61,6 +66,7 @@ public final class Options {
         long maxDecompressed = MAX_DECOMPRESSED;
         int firstChecked = Ledger.FIRST_CHECKED;
         Policy policy = Policy.IGNORE;
+        String measured = null;
         for (Map.Entry<String, String> entry : properties.entrySet()) {
             String name = entry.getKey();
             String value = entry.getValue();
@@ -72,6 +78,7 @@ public final class Options {
                     firstChecked = (int) number(name, value, 0, Integer.MAX_VALUE);
                 case "max.decompressed.bytes" ->
                     maxDecompressed = number(name, value, 1, Integer.MAX_VALUE);
+                case "measure.header" -> measured = value;
                 default -> {
                     if (!name.startsWith("rule."))
                         throw new IllegalArgumentException("unknown option '" + name
@@ -87,6 +94,7 @@ public final class Options {
         otherwise = new Rule("policy", policy, null, null, null);
         demotionMs = demotion;
         maxDecompressedBytes = maxDecompressed;
+        measuredTopics = measured;
         ledger = new Ledger(secret, firstChecked, demotion, Ledger.MOST_SENDERS);
     }
 
@@ -186,9 +194,14 @@ public final class Options {
         return otherwise;
     }
 
+    /** Return whether a topic's batches are believed by their header, for a measurement. */
+    public boolean measuresHeader(String topic) {
+        return measuredTopics != null && Glob.matches(measuredTopics, topic);
+    }
+
     /** Return whether no claims are ever read. */
     public boolean ignoresAll() {
-        return otherwise.policy.word() == Policy.Word.IGNORE
+        return measuredTopics == null && otherwise.policy.word() == Policy.Word.IGNORE
             && rules.stream().allMatch(rule -> rule.policy.word() == Policy.Word.IGNORE);
     }
 
@@ -216,6 +229,9 @@ public final class Options {
             if (rule.listener != null)
                 text.append(" listener ").append(rule.listener);
         }
+        if (measuredTopics != null)
+            text.append("; MEASUREMENT: headers of topic ").append(measuredTopics)
+                .append(" are believed without claims");
         return text.toString();
     }
 }

@@ -46,6 +46,17 @@ class OptionsTest {
     }
 
     @Test
+    void headersAreBelievedForAMeasurementOnly() {
+        Options options = Options.parse("measure.header=bench-*");
+        assertFalse(options.ignoresAll());
+        assertTrue(options.measuresHeader("bench-header"));
+        assertFalse(options.measuresHeader("orders"));
+        assertFalse(Options.parse("policy=trust").measuresHeader("bench-header"));
+        assertEquals("policy ignore; MEASUREMENT: headers of topic bench-* are believed without"
+            + " claims", options.toString());
+    }
+
+    @Test
     void aFileHasTheSameOptions(@TempDir Path folder) throws IOException {
         Path file = folder.resolve("claims=of.properties");
         Files.writeString(file, "# comment\npolicy = audit:0.01\n"
