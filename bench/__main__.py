@@ -20,6 +20,7 @@ BENCHES = {
     "validation": ("validation", "run", "batchval, Kafka and other libraries on the same batches"),
     "claims": ("validation", "run_claims", "the claims path and what it saves"),
     "broker": ("claims", "broker_cpu", "CPU of a Kafka broker with the agent, end to end"),
+    "saturation": ("claims", "saturation", "a broker with claims that is bound by its CPU"),
     "at-rest": ("claims", "at_rest", "an audit by the claims in payloads"),
     "proxy": ("proxy", "proxies", "the gate and other proxies"),
     "workers": ("proxy", "workers", "a gate with several workers"),

@@ -17,7 +17,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from batchval.core import claims
 from bench.proxy import ends, load
@@ -30,6 +30,17 @@ WINDOW = 5
 OVERHEAD = 100
 SIZES = {16: 16_000, 64: 64_000}  # kB
 ANSWER_TIMEOUT_S = 60.0
+
+
+class How(NamedTuple):
+    """How requests are sent: connections in all, TLS, and the cores of the client."""
+
+    connections: int = 1
+    tls: bool = False
+    place: ends.Place = ends.Place()
+
+
+ONE_CONNECTION = How()
 
 
 @cache
@@ -114,16 +125,26 @@ class Requests:
         """Return how many requests are due in that time."""
         return max(1, round(bytes_per_second * seconds / self.frame_bytes))
 
-    def send(self, port: int, bytes_per_second: float, seconds: float) -> dict[str, Any]:
-        """Send them; returns when all were answered.
+    def send(
+        self,
+        port: int,
+        bytes_per_second: float,
+        seconds: float,
+        *,
+        how: How = ONE_CONNECTION,
+        number: int | None = None,
+    ) -> dict[str, Any]:
+        """Send them, so many in that time or ``number``; returns when all were answered.
 
         Returns batches, bytes, seconds and the latency of a request (p50_us, p99_us).
         Raises RuntimeError if a response is another than the expected.
         """
-        number = self.count(bytes_per_second, seconds)
-        words = [port, self.frames, self.answers, self.mask, 1, WINDOW, number, bytes_per_second]
+        number = number or self.count(bytes_per_second, seconds)
+        words = [port, self.frames, self.answers, self.mask, how.connections, WINDOW, number]
+        program = [str(ends.wire_tls()), "paced-tls"] if how.tls else [str(ends.wire()), "paced"]
         done = subprocess.run(
-            [str(ends.wire()), "paced", *map(str, words)],
+            [*program, *map(str, [*words, bytes_per_second])],
+            preexec_fn=how.place.take,
             capture_output=True,
             text=True,
             check=False,

@@ -21,7 +21,6 @@ from pathlib import Path
 import bench.pages as place
 from bench.pages import (
     bars,
-    broker_chart,
     broker_claims,
     claims,
     headline,
@@ -31,6 +30,7 @@ from bench.pages import (
     pipelining,
     proxy,
     reports,
+    saturation,
     spark,
     validation,
 )
@@ -42,6 +42,7 @@ PAGES = {
     "libraries": libraries,
     "claims": claims,
     "broker": broker_claims,
+    "saturation": saturation,
     "proxy": proxy,
     "hostile": hostile_clients,
     "pipelining": pipelining,
@@ -57,10 +58,10 @@ def documents() -> dict[Path, str]:
     found = {
         place.DOCS / "README.md": index.render(results, PAGES),
         place.DOCS / "validation.svg": bars.draw(results["validation"]),
-        place.DOCS / "broker.svg": broker_chart.draw(results["broker"]),
+        place.DOCS / "saturation.svg": saturation.draw(results["saturation"]),
     }
     kip = place.DOCS.parent / "concepts" / "kip.md"
-    found[kip] = headline.put(kip.read_text("utf-8"), broker_claims.proposal(results["broker"]))
+    found[kip] = headline.put(kip.read_text("utf-8"), saturation.proposal(results["saturation"]))
     old = place.DOCS.parent / "guide" / "old-clients.md"
     found[old] = headline.put(
         old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE))

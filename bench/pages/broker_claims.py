@@ -73,23 +73,10 @@ def whole_table(part: dict[str, Any]) -> str:
     return table(headings, lines)
 
 
-def proposal(result: dict[str, Any]) -> str:
-    """Return what docs/concepts/kip.md says about the saving."""
-    part = result["parts"]["whole"]
-    about = paragraph(
-        "CPU of a stock broker's whole process for a batch of 64 kB, 20 MB/s on the wire, without",
-        "and with these facts, in one JVM in turns.",
-        place_of(part),
-        "More loads: [benchmarks](../benchmarks/broker.md).",
-    )
-    return f"{about}\n\n{whole_table(part)}\n"
-
-
 def whole(part: dict[str, Any]) -> list[str]:
     """Return the section of the whole broker."""
     return [
         "## The whole broker",
-        "![CPU of the broker by codec, stock and with trusted claims](broker.svg)",
         paragraph(
             "CPU of the broker's process for a batch, all threads: network, validation, log and",
             "garbage collection. Recorded Produce requests of one batch, 64 kB, 20 MB/s on the",

@@ -20,7 +20,7 @@
  *   wire open PORT FRAMES ANSWERS CONNECTIONS RATE SECONDS
  *                            an open loop: RATE requests a second, one connection after the other,
  *                            whatever the answers do. A latency counts from when its request was due.
- *   wire client-tls ...                                     the same over TLS 1.3 with AES-128-GCM, where it was built
+ *   wire client-tls ..., wire paced-tls ...                 the same over TLS 1.3 with AES-128-GCM, where it was built
  *                                                           with -DTLS and OpenSSL. No certificate is verified.
  */
 #define _GNU_SOURCE
@@ -624,7 +624,7 @@ int main(int argc, char **argv)
         return client(atoi(argv[2]), atoi(argv[5]), (uint32_t)atoi(argv[6]), atof(argv[7]),
                       argv[1][6] != 0);
     }
-    if (argc == 10 && !strcmp(argv[1], "paced")) {
+    if (argc == 10 && (!strcmp(argv[1], "paced") || !strcmp(argv[1], "paced-tls"))) {
         cut(whole_file(argv[3]));
         read_answers(argv[4]);
         pace.mask = whole_file(argv[5]);
@@ -632,7 +632,8 @@ int main(int argc, char **argv)
         pace.bytes_per_second = atof(argv[9]);
         if (!pace.requests || pace.bytes_per_second <= 0)
             return 2;
-        return client(atoi(argv[2]), atoi(argv[6]), (uint32_t)atoi(argv[7]), 1e9, 0);
+        return client(atoi(argv[2]), atoi(argv[6]), (uint32_t)atoi(argv[7]), 1e9,
+                      argv[1][5] != 0);
     }
     if (argc == 8 && !strcmp(argv[1], "open")) {
         cut(whole_file(argv[3]));

@@ -12,7 +12,7 @@ import pytest
 from batchval import LogValidator
 from batchval.core import claims
 from batchval.protocol.walkers.produce import ProduceRequestView
-from bench.claims import broker_cpu, produce_load
+from bench.claims import broker_cpu, produce_load, saturation
 from bench.proxy import ends, load, proxies
 from tests.support.benches import ROOT, run
 
@@ -122,6 +122,63 @@ def test_fewer_trusted_batches_than_were_sent_are_an_error() -> None:
         broker_cpu.check(rows, before, {"Trusted": 155, "Lying": 0})
     with pytest.raises(RuntimeError, match="found to be lies"):
         broker_cpu.check(rows, before, {"Trusted": 205, "Lying": 1})
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_a_broker_is_saturated_by_every_way(tmp_path: Path) -> None:
+    out = tmp_path / "result"
+    words = ("--quick", "--only", "small", "--codecs", "zstd", "--out", out)
+    done = run(CLAIMS / "saturation.py", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.with_suffix(".json").read_text())
+    assert list(found["parts"]) == ["small"]
+    stock, trust = found["parts"]["small"]["rows"]
+    assert (stock["way"], trust["way"]) == ("stock", "trust")
+    assert stock["mb_s_over_stock"] == [1, 1, 1]
+    assert trust["mb_s"] > 0
+    assert len(found["samples"][1]["samples"]) == 2
+
+
+def test_each_topic_has_the_policy_of_its_way() -> None:
+    rules = saturation.rules()
+    assert "rule.1=trust,topic=load-trust-*,listener=PLAINTEXT;" in rules
+    assert "=audit:0.01,topic=load-audit-*,listener=SSL;" in rules
+    assert rules.startswith("policy=ignore;")
+    assert rules.endswith("measure.header=load-header-*")
+    assert "stock" not in rules
+
+
+def test_a_part_that_is_measured_again_takes_the_place_of_the_saved_one() -> None:
+    def part(date: str) -> dict[str, Any]:
+        return {"date": date, "machine": {"commit": date}, "rows": []}
+
+    saved = {"parts": {"full": part("1"), "tls": part("1"), "jdk": part("1")}}
+    found = saturation.merged({"jdk": part("2"), "small": part("3")}, saved)
+    assert {name: one["date"] for name, one in found["parts"].items()} == {
+        "full": "1",
+        "small": "3",
+        "tls": "1",
+        "jdk": "2",
+    }
+    assert (found["date"], found["machine"]["commit"]) == ("3", "3")
+
+
+def test_a_saturated_broker_is_compared_by_rounds() -> None:
+    def row(way: str, *rates: float) -> dict[str, Any]:
+        samples = [{"batches": 10, "mb_s": rate, "cpu": 1.0, "us": 1e3 / rate} for rate in rates]
+        return {"part": "full", "way": way, "codec": "gzip", "samples": samples}
+
+    rows = [row("stock", 10, 20, 40), row("trust", 20, 60, 80), row("header", 10, 20, 40)]
+    trust = saturation.summary(rows)[1]
+    assert (trust["mb_s"], trust["mb_s_over_stock"]) == (60, [2, 2, 3])
+    assert trust["us_over_stock"][0] == 0.5
+    before = {"Trusted": 5, "Lying": 0}
+    saturation.check(rows, before, {"Trusted": 65, "Lying": 0})
+    with pytest.raises(RuntimeError, match="59 of 60 batches were trusted"):
+        saturation.check(rows, before, {"Trusted": 64, "Lying": 0})
+    with pytest.raises(RuntimeError):
+        saturation.check(rows, before, {"Trusted": 65, "Lying": 1})
 
 
 @pytest.fixture(scope="module")
