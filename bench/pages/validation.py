@@ -48,7 +48,7 @@ AGAINST_KAFKA = (
     ),
     (
         "Batches of magic 1",
-        "batchval: `validate_messages_and_assign_offsets`. Kafka: LogValidator alone. Both in place.",
+        "batchval: `validate_messages_and_assign_offsets`. Kafka: LogValidator alone.",
         ("magic 1 vs Kafka (no target)",),
     ),
 )
