@@ -8,6 +8,7 @@ in the chunks that Kafka asks for; a block of lz4 comes whole, and the package c
 
 from __future__ import annotations
 
+import contextlib
 import io
 
 import lz4.block
@@ -28,11 +29,21 @@ lz4_block = lz4.block.decompress
 #: what that raises where the block is damaged or larger, or cannot be held
 LZ4_ERRORS = (lz4.block.LZ4BlockError, ValueError, MemoryError)
 
-#: Decompressors without a frame: to make one takes longer than a small frame. Whoever takes one is
-#: its only user. Those of large frames, which have large windows, are not kept.
-_idle: list[zstandard.ZstdDecompressor] = []
+#: Decompressors without a frame, by the window and the content size of all frames that they have
+#: had: to make one takes longer than a small frame. A buffer of another frame's size would let
+#: frames pass that a new decompressor refuses. Whoever takes one is its only user.
+_idle: dict[tuple[int, int], zstandard.ZstdDecompressor] = {}
 _MAX_IDLE = 4
 _MAX_KEPT = 1 << 20  # bytes of content
+
+
+def _sizes_of(frame: bytes) -> tuple[int, int] | None:
+    """Return the window and the content size of a frame; None where it has no header."""
+    try:
+        found = zstandard.get_frame_parameters(frame)
+    except zstandard.ZstdError:
+        return None
+    return found.window_size, found.content_size
 
 
 class ZstdFrame:
@@ -43,7 +54,7 @@ class ZstdFrame:
     """
 
     __slots__ = (
-        *("_decompressor", "_frame", "_is_cut_off", "_produced", "_reader", "_withheld"),
+        *("_decompressor", "_frame", "_is_cut_off", "_produced", "_reader", "_sizes", "_withheld"),
         "damaged",
     )
 
@@ -53,10 +64,9 @@ class ZstdFrame:
         self._withheld = memoryview(b"")
         self._produced = 0
         self.damaged = False
-        try:
-            self._decompressor = _idle.pop()
-        except IndexError:
-            self._decompressor = zstandard.ZstdDecompressor()
+        self._sizes = _sizes_of(frame)
+        kept = _idle.pop(self._sizes, None) if self._sizes else None
+        self._decompressor = kept or zstandard.ZstdDecompressor()
         #: None once the frame's end was read
         self._reader: zstandard.ZstdDecompressionReader | None = self._open(self._decompressor)
 
@@ -96,8 +106,13 @@ class ZstdFrame:
     def _end(self) -> None:
         """Let go of the decompressor, and keep it for another frame."""
         self._reader = None
-        if self._produced <= _MAX_KEPT and len(_idle) < _MAX_IDLE:
-            _idle.append(self._decompressor)
+        if self._sizes is None or self._produced > _MAX_KEPT:
+            return
+        if len(_idle) >= _MAX_IDLE:
+            # another thread may take one meanwhile
+            with contextlib.suppress(KeyError, RuntimeError, ValueError):
+                del _idle[min(_idle)]
+        _idle[self._sizes] = self._decompressor
 
     def _last_block(self, step: int) -> memoryview:
         """Return what the package keeps of the last block: it returns no more bytes once the input

@@ -192,7 +192,24 @@ def test_two_frames_that_are_open_do_not_share_a_decompressor() -> None:
         for n, decoder in enumerate(decoders):
             found[n] += target[: decoder.readinto(target)]
     assert found == contents
-    assert len(packages._idle) == len(set(map(id, packages._idle))) <= packages._MAX_IDLE
+
+
+def test_a_decompressor_is_kept_for_frames_of_its_sizes_alone() -> None:
+    # A frame whose block is larger than it says: a new decompressor has no room for it.
+    small = bytes.fromhex(
+        "28b52ffd8021420000005002002a0010000630303018636c69636b3a34323a707269002a001402066b6166183030"
+        "3031582a00060406657600006c002a00060406657665186f726465723a65752d77657300"
+    )
+    packages._idle.clear()
+    expected = _content(small, 16384)
+    assert not expected[1]
+    large = zstandard.ZstdCompressor().compress(bytes(range(256)) * 100)
+    assert _content(large, 1000)[1]
+    assert len(packages._idle) == 1
+    assert _content(small, 16384) == expected
+    for size in range(1, 10):  # frames of many sizes
+        assert _content(zstandard.ZstdCompressor().compress(bytes(size * 1000)), 16384)[1]
+        assert len(packages._idle) <= packages._MAX_IDLE
 
 
 def test_decompressors_of_large_and_of_damaged_frames_are_not_kept() -> None:
@@ -200,7 +217,7 @@ def test_decompressors_of_large_and_of_damaged_frames_are_not_kept() -> None:
     frame = zstandard.ZstdCompressor().compress(bytes(packages._MAX_KEPT + 1))
     assert len(_content(frame, 131072)[0]) == packages._MAX_KEPT + 1
     assert not _content(b"no frame", 16384)[1]
-    assert packages._idle == []
+    assert packages._idle == {}
 
 
 @pytest.mark.parametrize("step", [1000, 16384, 131072])
