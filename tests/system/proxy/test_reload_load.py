@@ -130,7 +130,7 @@ def _await(what: Callable[[], bool], writers: list[Writer]) -> None:
 
 
 async def _reloaded(gate: RunningSettings, more: dict[str, Any]) -> None:
-    listener = {"address": "127.0.0.1:0", "first_broker_port": 0, "trusted": False}
+    listener = {"address": str(gate.bootstrap), "first_broker_port": 0, "trusted": False}
     bootstrap = str(gate.settings.upstream.bootstrap[0])
     values_of = {
         "mode": "enforce",
