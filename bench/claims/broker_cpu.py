@@ -22,11 +22,11 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from bench import pages, runs
-from bench.claims.broker_rig import CODEC_NAMES, Load, Rig, Sample, settings
+from bench.claims.broker_rig import CODEC_NAMES, Effort, Load, Rig, Sample, merged, settings
 from bench.claims.produce_load import Carrier
 from bench.pages import broker_claims as page
 from bench.pages.broker_claims import AGENTS, STOCK
@@ -43,15 +43,6 @@ MIN_TRUSTED = 0.95
 GRID_MB, GRID_PARTITIONS, GRID_KB = (8.0, 20.0), (1, 12), (16, 64)
 #: what is compared: processes whose CPU is added up
 SERVERS = ("broker", "gate", "relay")
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much of a part is measured. ``warm_up`` is seconds of each way before the first round."""
-
-    rounds: int
-    seconds: float
-    warm_up: float
 
 
 EFFORTS = {
@@ -247,14 +238,6 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     return parts, samples
 
 
-def merged(parts: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a result: these parts, and the saved ones that were not measured again."""
-    all_parts = saved.get("parts", {}) | parts
-    newest = max(parts.values(), key=lambda one: one["date"])
-    in_order = {name: all_parts[name] for name in PARTS if name in all_parts}
-    return {"date": newest["date"], "machine": newest["machine"], "parts": in_order}
-
-
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """Parse the options."""
     parser = runs.parser(__doc__, quick="short rounds: a look, no result", out="broker/result")
@@ -278,10 +261,10 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     parts, samples = measured(options)
-    result = merged(parts, {})
+    result = merged(parts, {}, PARTS)
     text = page.render({"broker": result})
     if options.write and (pages.RESULTS / "broker.json").exists():
-        result = merged(parts, pages.read("broker"))
+        result = merged(parts, pages.read("broker"), PARTS)
     runs.finish(options, "broker", result, text, {"samples": samples})
     return 0
 

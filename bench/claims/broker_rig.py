@@ -15,7 +15,8 @@ import json
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,15 @@ _HEAD = struct.Struct(">qi")  # of a batch: base offset, length of what follows
 Sample = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much of a part is measured. ``warm_up`` is seconds of each way before the first round."""
+
+    rounds: int
+    seconds: float
+    warm_up: float
+
+
 class Load(NamedTuple):
     """What is sent: codec, size of a frame in kB, partitions, MB per second on the wire."""
 
@@ -75,6 +85,14 @@ class Load(NamedTuple):
 def settings() -> dict[str, Any]:
     """Return the versions of Kafka and Java."""
     return {"kafka": KAFKA_VERSION, "java": java_version(find_java())}
+
+
+def merged(parts: Sample, saved: Sample, order: Sequence[str]) -> Sample:
+    """Return a result: these parts, and the saved ones that were not measured again, in order."""
+    every = saved.get("parts", {}) | parts
+    newest = max(parts.values(), key=lambda one: one["date"])
+    in_order = {name: every[name] for name in order if name in every}
+    return {"date": newest["date"], "machine": newest["machine"], "parts": in_order}
 
 
 def agent_options() -> str:

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import pages, runs
-from bench.claims.broker_rig import HEAP, JVM, SETTINGS
+from bench.claims.broker_rig import HEAP, JVM, SETTINGS, Effort, Sample, merged
 from bench.claims.produce_load import Carrier, How, Requests
 from bench.pages import saturation as page
 from bench.pages.saturation import FULL, PACED, PARTS, STOCK, TRUST
@@ -55,7 +55,6 @@ from tests.system.interop.kafka_broker import (
     java_version,
 )
 
-Sample = dict[str, Any]
 Row = dict[str, Any]
 
 #: a way's topic has its policy; what the requests carry
@@ -103,15 +102,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "replicas": {"replicas": 3},
     "jdk": {"jdk": "newest"},
 }
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much of a part is measured. ``warm_up`` is seconds of each way before the first round."""
-
-    rounds: int
-    seconds: float
-    warm_up: float
 
 
 EFFORTS = {
@@ -412,14 +402,6 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Any], list[Row]]:
     return parts, samples
 
 
-def merged(parts: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a result: these parts, and the saved ones that were not measured again."""
-    every = saved.get("parts", {}) | parts
-    newest = max(parts.values(), key=lambda one: one["date"])
-    in_order = {name: every[name] for name in PARTS if name in every}
-    return {"date": newest["date"], "machine": newest["machine"], "parts": in_order}
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = runs.parser(__doc__, quick="short rounds: a look, no result", out="saturation/result")
@@ -437,7 +419,7 @@ def main(argv: list[str] | None = None) -> int:
     saved = {}
     if options.write and (pages.RESULTS / "saturation.json").exists():
         saved = pages.read("saturation")
-    found = merged(parts, saved)
+    found = merged(parts, saved, PARTS)
     runs.finish(options, "saturation", found, page.render({"saturation": found}), {"samples": rows})
     return 0
 

@@ -12,7 +12,7 @@ import pytest
 from batchval import LogValidator
 from batchval.core import claims
 from batchval.protocol.walkers.produce import ProduceRequestView
-from bench.claims import broker_cpu, produce_load, saturation
+from bench.claims import broker_cpu, broker_rig, produce_load, saturation
 from bench.proxy import ends, load, proxies
 from tests.support.benches import ROOT, run
 
@@ -154,7 +154,7 @@ def test_a_part_that_is_measured_again_takes_the_place_of_the_saved_one() -> Non
         return {"date": date, "machine": {"commit": date}, "rows": []}
 
     saved = {"parts": {"full": part("1"), "tls": part("1"), "jdk": part("1")}}
-    found = saturation.merged({"jdk": part("2"), "small": part("3")}, saved)
+    found = broker_rig.merged({"jdk": part("2"), "small": part("3")}, saved, saturation.PARTS)
     assert {name: one["date"] for name, one in found["parts"].items()} == {
         "full": "1",
         "small": "3",
