@@ -1,7 +1,8 @@
 """Every reader of the core over a mapping that another process writes to. For a process of its own:
 it may crash.
 
-python shared_mapping.py READER SECONDS    prints how many calls there were
+python shared_mapping.py READER SECONDS    prints how many calls there were, and the MiB that they
+                                           added to the peak of the process
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import resource
 import signal
 import struct
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,7 +67,15 @@ READERS: dict[str, Callable[[Any], object]] = {
     ),
     "records": lambda data: [bytes(r.value or b"") for b in batches(data) for r in b.records()],
     "in_place": lambda data: [v.validate(data, now_ms=NOW, in_place=True) for v in VALIDATORS],
+    "stage_in_place": lambda data: [
+        v.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=m, in_place=True)
+        for v in VALIDATORS
+        for m in (0, 1, 2)
+    ],
     "claims": lambda data: (claims.compute(data), claims.attach(data)),
+    "codecs": lambda data: VALIDATORS[0].validate_messages_and_assign_offsets(
+        data, now_ms=NOW, to_magic=1, in_place=True
+    ),
     "sizes": lambda data: (
         REST.check_batches(data),
         VALIDATORS[0].validate_messages_and_assign_offsets(data, now_ms=NOW),
@@ -123,27 +134,64 @@ def sizes(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
     return write
 
 
-def run(reader: str, seconds: float) -> int:
+BOMB = 200  # MiB that the last message of ``bomb`` holds, where it is read as gzip
+
+
+def bomb() -> bytes:
+    """Return messages of magic 1 without a codec. The last one's value is a gzip member."""
+    squeeze = zlib.compressobj(9, wbits=31)
+    inner = bytearray(message(1, value=b""))
+    struct.pack_into(">i", inner, 8, len(inner) - 12 + (BOMB << 20))
+    struct.pack_into(">i", inner, 30, BOMB << 20)
+    value = squeeze.compress(inner)
+    for _ in range(BOMB):
+        value += squeeze.compress(bytes(1 << 20))
+    plain = [message(1, offset=i, value=b"v" * 90) for i in range(200)]
+    return b"".join([*plain, message(1, offset=200, value=value + squeeze.flush())])
+
+
+def codecs(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
+    """Give the last of the messages that ``bomb`` made gzip's number, and take it back."""
+    view, at = np.frombuffer(memory, "u1"), 200 * len(message(1, value=b"v" * 90)) + 17
+
+    def write() -> None:
+        view[at] = 1
+        view[at] = 0
+
+    return write
+
+
+WRITERS = {"sizes": sizes, "codecs": codecs}
+
+
+def peak() -> int:
+    """Return the most memory that this process has held, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def run(reader: str, seconds: float) -> tuple[int, int]:
     parts = [record(i, key=b"k%d" % i, value=b"value %d" % i * (i % 9)) for i in range(400)]
     if reader == "sizes":
         cases = [message(1, key=b"key", value=b"v" * 2000)]
+    elif reader == "codecs":
+        cases = [bomb()]
     else:
         cases = [batch(parts, codec=codec) for codec in range(5)]
         for magic in (0, 1):
             cases.append(
                 b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200))
             )
-    calls = 0
+    calls, before = 0, peak()
     for data in cases:
         memory = mmap.mmap(-1, len(data))
         memory[:] = data
-        with written_by_a_child((sizes if reader == "sizes" else damage)(data, memory)):
+        with written_by_a_child(WRITERS.get(reader, damage)(data, memory)):
             end = time.monotonic() + seconds / len(cases)
             while time.monotonic() < end:
                 with suppress(BatchvalError):
                     READERS[reader](memory)
                 calls += 1
-    return calls
+    return calls, (peak() - before) >> 10
 
 
 def latencies() -> None:
@@ -164,4 +212,4 @@ def latencies() -> None:
 
 
 if __name__ == "__main__":
-    print(run(sys.argv[1], float(sys.argv[2])))
+    print(*run(sys.argv[1], float(sys.argv[2])))

@@ -934,7 +934,7 @@ cdef class LogValidator:
             begin_work(scratch, is_long(p, n))
             self.judge_records(result, p, n, d, codec, scratch)
             if not (result.v.rule or result.v.rebuild or result.v.kept):
-                assign_in_place(p, n, d, &self.compiled, scratch, &result.v, False, NULL)
+                assign_in_place(p, n, d, &self.compiled, NULL, &result.v, False, NULL)
             end_work(scratch)
             self.finish(result, scratch)
         finally:

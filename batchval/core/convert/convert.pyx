@@ -147,7 +147,8 @@ cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Po
     patched.
 
     p[0:n] are private bytes, or the caller's own. Those may have changed since they were validated:
-    what is written stays inside each batch, whatever its bytes are now.
+    what is written stays inside each batch, whatever its bytes are now. scratch: NULL where no
+    message was compressed, so that one that is now has changed, and is not decompressed.
     """
     cdef Entry b
     cdef size_t at = 0
@@ -171,6 +172,8 @@ cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Po
             offset += v.records_count
             timestamp = v.max_timestamp
         elif b.p[LEGACY_ATTRIBUTES] & CODEC_MASK:  # in spite of the codec that the caller named
+            if scratch is NULL:
+                return  # it has changed
             offset += count_and_max(&b, scratch, &timestamp)
         else:
             offset += 1
