@@ -48,7 +48,8 @@ AGAINST_KAFKA = (
     ),
     (
         "Batches of magic 1",
-        "batchval: `validate_messages_and_assign_offsets`. Kafka: LogValidator alone.",
+        "batchval: one `validate_messages_and_assign_offsets` call from Python for each set of messages.\n"
+        "Kafka: LogValidator alone. Both in place.",
         ("magic 1 vs Kafka (no target)",),
     ),
 )
