@@ -109,9 +109,9 @@ class ZstdFrame:
         if self._sizes is None or self._produced > _MAX_KEPT:
             return
         if len(_idle) >= _MAX_IDLE:
-            # another thread may take one meanwhile
-            with contextlib.suppress(KeyError, RuntimeError, ValueError):
-                del _idle[min(_idle)]
+            # the one that was used longest ago; another thread may take one meanwhile
+            with contextlib.suppress(KeyError, RuntimeError, StopIteration):
+                del _idle[next(iter(_idle))]
         _idle[self._sizes] = self._decompressor
 
     def _last_block(self, step: int) -> memoryview:

@@ -212,6 +212,18 @@ def test_a_decompressor_is_kept_for_frames_of_its_sizes_alone() -> None:
         assert len(packages._idle) <= packages._MAX_IDLE
 
 
+def test_the_decompressor_that_was_used_longest_ago_makes_room() -> None:
+    frames = [
+        zstandard.ZstdCompressor().compress(bytes(size * 1000))
+        for size in range(1, packages._MAX_IDLE + 2)
+    ]
+    packages._idle.clear()
+    for frame in (*frames[:-1], frames[0], frames[-1]):
+        assert _content(frame, 16384)[1]
+    kept = [packages._sizes_of(frame) in packages._idle for frame in frames]
+    assert kept == [True, False, *[True] * (packages._MAX_IDLE - 1)]
+
+
 def test_decompressors_of_large_and_of_damaged_frames_are_not_kept() -> None:
     packages._idle.clear()
     frame = zstandard.ZstdCompressor().compress(bytes(packages._MAX_KEPT + 1))
