@@ -49,14 +49,21 @@ VALIDATORS = [LogValidator(p, extras=REPORT) for p in POLICIES] + [
     LogValidator(p, mode="kafka") for p in POLICIES
 ]
 REST = LogValidator(profile="log")
+
+
+def stage(data: Any, in_place: bool = False) -> None:
+    """Run LogValidator's stage to every magic, under every policy and mode."""
+    for validator in VALIDATORS:
+        for magic in (0, 1, 2):
+            validator.validate_messages_and_assign_offsets(
+                data, now_ms=NOW, to_magic=magic, in_place=in_place
+            )
+
+
 READERS: dict[str, Callable[[Any], object]] = {
     "check": lambda data: [v.check(data, now_ms=NOW) for v in VALIDATORS],
     "validate": lambda data: [v.validate(data, now_ms=NOW, first_offset=5) for v in VALIDATORS],
-    "stage": lambda data: [
-        v.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=m)
-        for v in VALIDATORS
-        for m in (0, 1, 2)
-    ],
+    "stage": stage,
     "ranges": lambda data: [v.check_ranges(data, now_ms=NOW) for v in VALIDATORS],
     "rest": lambda data: (REST.check_batches(data), REST.check(data)),
     "scan": lambda data: (scan_batches(data), resynchronise(data, 1), follow(data, 1 << 20)),
@@ -67,11 +74,7 @@ READERS: dict[str, Callable[[Any], object]] = {
     ),
     "records": lambda data: [bytes(r.value or b"") for b in batches(data) for r in b.records()],
     "in_place": lambda data: [v.validate(data, now_ms=NOW, in_place=True) for v in VALIDATORS],
-    "stage_in_place": lambda data: [
-        v.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=m, in_place=True)
-        for v in VALIDATORS
-        for m in (0, 1, 2)
-    ],
+    "stage_in_place": lambda data: stage(data, in_place=True),
     "claims": lambda data: (claims.compute(data), claims.attach(data)),
     "codecs": lambda data: VALIDATORS[0].validate_messages_and_assign_offsets(
         data, now_ms=NOW, to_magic=1, in_place=True
@@ -134,11 +137,16 @@ def sizes(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
     return write
 
 
+def plain(magic: int) -> bytes:
+    """Return messages without a codec."""
+    return b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200))
+
+
 BOMB = 200  # MiB that the last message of ``bomb`` holds, where it is read as gzip
 
 
 def bomb() -> bytes:
-    """Return messages of magic 1 without a codec. The last one's value is a gzip member."""
+    """Return plain messages of magic 1, and one more whose value is a gzip member."""
     squeeze = zlib.compressobj(9, wbits=31)
     inner = bytearray(message(1, value=b""))
     struct.pack_into(">i", inner, 8, len(inner) - 12 + (BOMB << 20))
@@ -146,13 +154,12 @@ def bomb() -> bytes:
     value = squeeze.compress(inner)
     for _ in range(BOMB):
         value += squeeze.compress(bytes(1 << 20))
-    plain = [message(1, offset=i, value=b"v" * 90) for i in range(200)]
-    return b"".join([*plain, message(1, offset=200, value=value + squeeze.flush())])
+    return plain(1) + message(1, offset=200, value=value + squeeze.flush())
 
 
 def codecs(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
     """Give the last of the messages that ``bomb`` made gzip's number, and take it back."""
-    view, at = np.frombuffer(memory, "u1"), 200 * len(message(1, value=b"v" * 90)) + 17
+    view, at = np.frombuffer(memory, "u1"), len(plain(1)) + 17
 
     def write() -> None:
         view[at] = 1
@@ -176,11 +183,7 @@ def run(reader: str, seconds: float) -> tuple[int, int]:
     elif reader == "codecs":
         cases = [bomb()]
     else:
-        cases = [batch(parts, codec=codec) for codec in range(5)]
-        for magic in (0, 1):
-            cases.append(
-                b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200))
-            )
+        cases = [*(batch(parts, codec=codec) for codec in range(5)), plain(0), plain(1)]
     calls, before = 0, peak()
     for data in cases:
         memory = mmap.mmap(-1, len(data))
