@@ -1,29 +1,34 @@
-"""The versions of Apache Kafka whose answers batchval gives, and their differences.
+"""The releases of Apache Kafka whose answers batchval gives, and their differences.
 
-``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes
-its defaults, and docs/reference/rules.md is generated from it. Each version is held to the classes
-of its own release on Maven Central (tests/evidence/conformance/oracle). Kafka 2.8 or 3.6 would be
-one more row.
+``RELEASES`` maps every release to a row of ``KAFKA_VERSIONS``, whose columns are the differences.
+Kafka changes validation in patch releases, so a row is named by the first release that has it and
+serves ranges of releases. LogValidator compiles a row into the core, TopicPolicy takes its
+defaults, and docs/reference/rules.md is generated from both tables. Each range is held to the
+classes of a release at each of its ends (tests/evidence/conformance/oracle).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+import warnings
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
 
 from batchval.errors import BatchvalError
 
 __all__ = [
     "DEFAULT_KAFKA_VERSION",
     "KAFKA_VERSIONS",
+    "RELEASES",
     "KafkaVersion",
-    "KafkaVersionName",
-    "kafka_version",
+    "NewerKafkaWarning",
+    "Release",
+    "ReleaseRange",
+    "changes_of",
+    "find_release",
+    "release_of",
+    "releases_of",
 ]
-
-#: The names of the table's rows, for type checkers.
-KafkaVersionName: TypeAlias = Literal["3.9", "4.1", "4.4"]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -37,7 +42,44 @@ class KafkaVersion:
     """
 
     name: str
-    release: str = field(metadata={"meaning": "Release whose classes are the oracle."})
+    drops_newer_epochs: bool = field(
+        metadata={
+            "meaning": "A follower drops a batch of a leader epoch above its own, and all that "
+            "follow it (rule 11, KAFKA-18723)."
+        }
+    )
+    checks_order_at_once: bool = field(
+        metadata={
+            "meaning": "The batch loop ends at the first offset that is not above the one before "
+            "(rule 9). Without it the order is checked after all other checks of all batches."
+        }
+    )
+    asks_marker_versions: bool = field(
+        metadata={
+            "meaning": "A transaction marker needs the version of its transaction (KIP-1228), "
+            "which the origin RAFT_LEADER cannot state: -1 (rule 46)."
+        }
+    )
+    measures_markers: bool = field(
+        metadata={
+            "meaning": "The value of a transaction marker must have at least 6 bytes before its "
+            "version is read (rule 46): INVALID_RECORD. Without the check a shorter value gives "
+            "-1, or INVALID_RECORD where its version is below 0."
+        }
+    )
+    rebuilds_empty_batches: bool = field(
+        metadata={
+            "meaning": "A batch without records can be rebuilt in a topic with CreateTime. Without "
+            "it the broker fails (`NullPointerException`): -1."
+        }
+    )
+    knows_magic_0_has_no_time: bool = field(
+        metadata={
+            "meaning": "With LogAppendTime, the maximum timestamp of uncompressed messages of "
+            "magic 0 is -1. Without it the answer names the time of the append, which magic 0 "
+            "cannot hold."
+        }
+    )
     first_checked_produce_version: int = field(
         metadata={
             "meaning": "Produce requests of this version and above must hold exactly one batch of magic 2 "
@@ -86,77 +128,201 @@ class KafkaVersion:
 #: HotSpot's longest byte array; ByteBuffer.allocate fails above it, whatever the heap.
 _MAX_ARRAY_LENGTH = _INT_MAX - 2
 
-_ROWS = (
-    KafkaVersion(
-        name="3.9",
-        release="3.9.2",
-        first_checked_produce_version=3,
-        checks_record_length=False,
-        largest_record=_MAX_ARRAY_LENGTH,
-        zstd_inter_broker_protocol="2.1",
-        message_timestamp_after_max_ms=_LONG_MAX,
-        timestamp_bounds="before and after",
-        compression_levels=True,
-    ),
-    KafkaVersion(
-        name="4.1",
-        release="4.1.2",
-        first_checked_produce_version=0,
-        checks_record_length=False,
-        largest_record=_MAX_ARRAY_LENGTH,
-        zstd_inter_broker_protocol=None,
-        message_timestamp_after_max_ms=3_600_000,
-        timestamp_bounds="before and after",
-        compression_levels=True,
-    ),
-    KafkaVersion(
-        name="4.4",
-        release="4.4.0",
-        first_checked_produce_version=0,
-        checks_record_length=True,
-        largest_record=_INT_MAX - 8,
-        zstd_inter_broker_protocol=None,
-        message_timestamp_after_max_ms=3_600_000,
-        timestamp_bounds="before and after",
-        compression_levels=True,
-    ),
+_SINCE_3_8: dict[str, Any] = {
+    "drops_newer_epochs": False,
+    "checks_order_at_once": False,
+    "asks_marker_versions": False,
+    "measures_markers": True,
+    "rebuilds_empty_batches": True,
+    "knows_magic_0_has_no_time": True,
+    "first_checked_produce_version": 3,
+    "checks_record_length": False,
+    "largest_record": _MAX_ARRAY_LENGTH,
+    "zstd_inter_broker_protocol": "2.1",
+    "message_timestamp_after_max_ms": _LONG_MAX,
+    "timestamp_bounds": "before and after",
+    "compression_levels": True,
+}
+_SINCE_4_0 = _SINCE_3_8 | {
+    "first_checked_produce_version": 0,
+    "zstd_inter_broker_protocol": None,
+    "message_timestamp_after_max_ms": 3_600_000,
+}
+_SINCE_4_1 = _SINCE_4_0 | {
+    "drops_newer_epochs": True,
+    "checks_order_at_once": True,
+    "measures_markers": False,
+}
+_SINCE_4_2 = _SINCE_4_1 | {"asks_marker_versions": True}
+
+#: By the first release that has the row, oldest first.
+KAFKA_VERSIONS: dict[str, KafkaVersion] = {
+    name: KafkaVersion(name=name, **columns)
+    for name, columns in {
+        "3.6.0": _SINCE_3_8
+        | {
+            "rebuilds_empty_batches": False,
+            "knows_magic_0_has_no_time": False,
+            "compression_levels": False,
+        },
+        "3.8.0": _SINCE_3_8,
+        "3.9.1": _SINCE_3_8 | {"drops_newer_epochs": True},
+        "4.0.0": _SINCE_4_0,
+        "4.0.1": _SINCE_4_0 | {"drops_newer_epochs": True},
+        "4.1.0": _SINCE_4_1,
+        "4.2.0": _SINCE_4_2,
+        "4.2.2": _SINCE_4_2 | {"checks_record_length": True, "largest_record": _INT_MAX - 8},
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRange:
+    """Successive releases of one minor version that have the same row."""
+
+    first: str
+    last: str
+    row: str
+    is_published: bool = True
+
+
+#: Every release from the first row on, oldest first.
+RELEASES: Final = (
+    ReleaseRange("3.6.0", "3.6.2", "3.6.0"),
+    ReleaseRange("3.7.0", "3.7.2", "3.6.0"),
+    ReleaseRange("3.8.0", "3.8.1", "3.8.0"),
+    ReleaseRange("3.9.0", "3.9.0", "3.8.0"),
+    ReleaseRange("3.9.1", "3.9.2", "3.9.1"),
+    ReleaseRange("4.0.0", "4.0.0", "4.0.0"),
+    ReleaseRange("4.0.1", "4.0.2", "4.0.1"),
+    ReleaseRange("4.1.0", "4.1.2", "4.1.0"),
+    ReleaseRange("4.2.0", "4.2.1", "4.2.0"),
+    ReleaseRange("4.2.2", "4.2.2", "4.2.2"),
+    ReleaseRange("4.3.0", "4.3.1", "4.2.0"),
+    # its branch has the check of lengths, https://github.com/apache/kafka/pull/23449
+    ReleaseRange("4.3.2", "4.3.2", "4.2.2", is_published=False),
+    ReleaseRange("4.4.0", "4.4.0", "4.2.2"),
 )
+DEFAULT_KAFKA_VERSION: Final = "4.4.0"
 
-#: By name, oldest first.
-KAFKA_VERSIONS: dict[str, KafkaVersion] = {row.name: row for row in _ROWS}
-DEFAULT_KAFKA_VERSION: Final[KafkaVersionName] = "4.4"
-
-_NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})*")
+_NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
 
 
-def kafka_version(name: str) -> KafkaVersion:
-    """Return the row of a version such as ``"3.9"``. BatchvalError names the known ones."""
-    if not isinstance(name, str):
-        raise BatchvalError(
-            f"kafka_version must be a string, for example '{DEFAULT_KAFKA_VERSION}', not {name!r}"
-        )
-    row = KAFKA_VERSIONS.get(name)
-    if row is None:
-        nearest = _nearest(name)
-        hint = f" (nearest: {nearest})" if nearest else ""
-        known = ", ".join(KAFKA_VERSIONS)
-        raise BatchvalError(f"kafka_version must be one of {known}, not {name!r}{hint}")
-    return row
+class NewerKafkaWarning(UserWarning):
+    """A release of Kafka is newer than the table: the newest row that fits answers for it."""
 
 
-def _nearest(name: str) -> str | None:
-    """Return the known version to name in the message about an unknown one.
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Kafka and the row whose answers it has.
 
-    Of the same major version the last one before it, else the first one after it; without one, the
-    nearest end of the table.
+    ``name`` is the full number. ``is_newer``: the table does not have it.
     """
-    match = _NUMBERS.fullmatch(name.strip())
+
+    name: str
+    row: KafkaVersion
+    is_newer: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def warning(self) -> str | None:
+        """The sentence for people about a release that is newer than the table."""
+        if not self.is_newer:
+            return None
+        return (
+            f"Kafka {self.name} is newer than this batchval, "
+            f"which answers as Kafka {_last_of(self.row.name, self.name)} does"
+        )
+
+
+def find_release(kafka_version: str | Release) -> Release:
+    """Return the release of a number such as ``"4.2.2"``, or ``"4.2"`` for its newest patch.
+
+    A release that is newer than all of ``RELEASES``, or than those of its minor version, takes the
+    newest row of the table or of its minor version.
+
+    Raises:
+        BatchvalError: not a release from 3.6.0 on; the message names the nearest.
+    """
+    if isinstance(kafka_version, Release):
+        return kafka_version
+    if not isinstance(kafka_version, str):
+        raise BatchvalError(
+            f"kafka_version must be a string, for example '{DEFAULT_KAFKA_VERSION}', "
+            f"not {kafka_version!r}"
+        )
+    match = _NUMBERS.fullmatch(kafka_version.strip())
     if match is None:
-        return None
-    asked = int(match[1]), int(match[2])
-    known = {tuple(int(part) for part in name.split(".")): name for name in KAFKA_VERSIONS}
-    same_major = [version for version in known if version[0] == asked[0]]
-    before = [version for version in same_major if version <= asked]
-    if same_major:
-        return known[max(before) if before else min(same_major)]
-    return known[min(known) if asked < min(known) else max(known)]
+        raise _unknown(kafka_version, None)
+    minor = int(match[1]), int(match[2])
+    ranges = [a for a in RELEASES if _numbers(a.first)[:2] == minor]
+    if not ranges and minor <= _numbers(RELEASES[-1].last)[:2]:
+        raise _unknown(kafka_version, _nearest(minor))
+    if not ranges:
+        patch = match[3] or "0"
+        newest = KAFKA_VERSIONS[RELEASES[-1].row]
+        return Release(f"{minor[0]}.{minor[1]}.{int(patch)}", newest, is_newer=True)
+    if match[3] is None:
+        newest_range = [a for a in ranges if a.is_published][-1]
+        return Release(newest_range.last, KAFKA_VERSIONS[newest_range.row])
+    asked = (*minor, int(match[3]))
+    within = [a for a in ranges if _numbers(a.first) <= asked][-1]
+    name = ".".join(str(part) for part in asked)
+    return Release(name, KAFKA_VERSIONS[within.row], is_newer=asked > _numbers(within.last))
+
+
+def release_of(kafka_version: str | Release) -> Release:
+    """Return find_release's answer, with a NewerKafkaWarning where the table is older. Whoever has
+    a Release already has seen its ``warning``.
+    """
+    release = find_release(kafka_version)
+    if release.warning and release is not kafka_version:
+        warnings.warn(release.warning, NewerKafkaWarning, stacklevel=2)
+    return release
+
+
+def releases_of(row: str) -> list[str]:
+    """Return the published releases of a row for people: ``["4.2.0 to 4.2.1", "4.3.0"]``."""
+    ranges = [a for a in RELEASES if a.row == row and a.is_published]
+    return [a.first if a.first == a.last else f"{a.first} to {a.last}" for a in ranges]
+
+
+def changes_of(row: str) -> dict[str, Any]:
+    """Return the columns in which a row differs from the one before it, and their values."""
+    names = list(KAFKA_VERSIONS)
+    here, before = KAFKA_VERSIONS[row], KAFKA_VERSIONS[names[max(names.index(row) - 1, 0)]]
+    columns = [column.name for column in fields(KafkaVersion) if column.name != "name"]
+    return {
+        column: getattr(here, column)
+        for column in columns
+        if getattr(here, column) != getattr(before, column)
+    }
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
+
+
+def _last_of(row: str, release: str) -> str:
+    """Return the newest release of the row that is older than this one."""
+    older = [a.last for a in RELEASES if a.row == row and _numbers(a.last) < _numbers(release)]
+    return older[-1]
+
+
+def _nearest(minor: tuple[int, int]) -> str:
+    """Return the last release of the same major version before this one, else the first after."""
+    same = [a for a in RELEASES if _numbers(a.first)[0] == minor[0] and a.is_published]
+    before = [a.last for a in same if _numbers(a.first)[:2] <= minor]
+    if before:
+        return before[-1]
+    return same[0].first if same else RELEASES[0].first
+
+
+def _unknown(kafka_version: str, nearest: str | None) -> BatchvalError:
+    hint = f" (nearest: {nearest})" if nearest else ""
+    return BatchvalError(
+        f"kafka_version must be a release from {RELEASES[0].first} to {RELEASES[-1].last}, "
+        f"for example {DEFAULT_KAFKA_VERSION}, not {kafka_version!r}{hint}"
+    )

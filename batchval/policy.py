@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, shown_value
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
-from batchval.kafka_versions import kafka_version as find_kafka_version
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release, find_release
 from batchval.record_rules import RecordRules
 from batchval.types import TimestampTypeName
 
@@ -210,7 +209,7 @@ class TopicPolicy:
         config: Mapping[str, object],
         *,
         allow_unknown: bool = False,
-        kafka_version: str = DEFAULT_KAFKA_VERSION,
+        kafka_version: str | Release = DEFAULT_KAFKA_VERSION,
     ) -> TopicPolicy:
         """Return the policy of a topic's configuration, for example ``{"max.message.bytes":
         "2097152"}``.
@@ -233,7 +232,7 @@ class TopicPolicy:
             )
         if not allow_unknown:
             _check_keys(config)
-        version = find_kafka_version(kafka_version)
+        version = find_release(kafka_version).row
         values: dict[str, object] = {}
         for field in fields(cls):
             if field.name == "record_rules":  # not a key of Kafka

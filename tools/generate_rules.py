@@ -29,7 +29,13 @@ FORMAT = PACKAGE / "core" / "format"
 sys.path.insert(0, str(ROOT))
 
 from batchval.core.format.reasons import REASONS  # noqa: E402
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
+from batchval.kafka_versions import (  # noqa: E402
+    DEFAULT_KAFKA_VERSION,
+    KAFKA_VERSIONS,
+    RELEASES,
+    changes_of,
+    releases_of,
+)
 from batchval.rule_texts import RULE_TEXTS, RuleText  # noqa: E402
 from batchval.rules import FAMILY_STARTS, number_of  # noqa: E402
 from bench.pages.text import table  # noqa: E402
@@ -290,14 +296,23 @@ rule from L8 on.
 
 """
 
-VERSIONS = f"""
-## Versions of Kafka
+RELEASES_HEAD = f"""
+## Releases of Kafka
 
-`LogValidator(kafka_version="3.9")`, `--kafka-version 3.9` of `batchval check`, `audit` and
-`claims verify`, `kafkaVersion` in Spark and the gate's `validation.kafka_version` choose the
-version; the default is {DEFAULT_KAFKA_VERSION}. The table holds all that differs between versions.
-In both modes every other rule is the same. `strict` accepts a subset of what the chosen version
-accepts.
+Kafka changes validation in patch releases. `LogValidator(kafka_version="4.2.1")`,
+`--kafka-version 4.2.1` of `batchval check`, `audit` and `claims verify`, `kafkaVersion` in Spark
+and the gate's `validation.kafka_version` take any release from {RELEASES[0].first} on; the default
+is {DEFAULT_KAFKA_VERSION}. `4.2` stands for its newest patch release. A release that is newer than
+this table takes the newest row, and a warning says so. `batchval rule --versions` prints the first
+table.
+
+A row is named by the first release that has it.
+
+"""
+
+COLUMNS_HEAD = """
+The columns hold all that differs between the rows. In both modes every other rule is the same.
+`strict` accepts a subset of what the chosen release accepts.
 
 """
 
@@ -312,7 +327,15 @@ def _cell(value: object) -> str:
     )
 
 
-def _versions() -> str:
+def _releases() -> str:
+    rows = [
+        [name, ", ".join(releases_of(name)), ", ".join(f"`{one}`" for one in changes_of(name))]
+        for name in KAFKA_VERSIONS
+    ]
+    return table(["row", "releases", "columns that differ from the row above"], rows)
+
+
+def _columns() -> str:
     versions = list(KAFKA_VERSIONS.values())
     rows = []
     for column in fields(versions[0]):
@@ -330,7 +353,7 @@ def page() -> str:
         if family == "L":
             answers = [[name, what] for name in names if (what := RULE_TEXTS[name].broker)]
             parts += [BROKERS, table(["id", "what a broker does"], answers), "\n"]
-    parts += [VERSIONS, _versions(), "\n"]
+    parts += [RELEASES_HEAD, _releases(), "\n", COLUMNS_HEAD, _columns(), "\n"]
     return "".join(parts)
 
 

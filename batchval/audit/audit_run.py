@@ -134,6 +134,7 @@ def _options(options: Options) -> str:
         options, policy=None, judge_claims=None, extras={}, record_rules=()
     )
     plain = dataclasses.asdict(others)
+    plain["kafka_version"] = options.release.name
     plain["record_rules"] = [
         [pattern, rules.to_mapping()] for pattern, rules in options.record_rules
     ] or None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from batchval.core.format.layout import (
     RECORDS,
 )
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import find_release
 from batchval.segment.findings import Finding
 from batchval.segment.manifest_entry import Entry, Reading
 from batchval.segment.options import Options
@@ -49,7 +50,6 @@ _STORED: Final = (
     *(
         "deep",
         "mode",
-        "kafka_version",
         "cleanup_policy",
         "accept_claims_header",
         "max_decompressed_bytes",
@@ -63,6 +63,7 @@ def options_json(options: Options) -> str:
     continue each other.
     """
     stored = {name: getattr(options, name) for name in _STORED}
+    stored["kafka_version"] = options.release.name
     stored["record_rules"] = rules_digest(options.record_rules)
     return json.dumps({"schema_version": SCHEMA_VERSION, **stored}, sort_keys=True)
 
@@ -215,11 +216,22 @@ def _differing(stored: str, options: Options) -> list[str]:
         theirs = {}
     if not isinstance(theirs, dict):
         theirs = {}
-    defaults = {name: getattr(Options(), name) for name in _STORED} | {"record_rules": ""}
+    defaults = json.loads(options_json(Options())) | {"record_rules": ""}
     theirs = {**defaults, **theirs}
     return [
-        f"{name}={json.dumps(theirs.get(name))}" for name in ours if ours[name] != theirs.get(name)
+        f"{name}={json.dumps(theirs[name])}"
+        for name in ours
+        if ours[name] != theirs[name]
+        and not (name == "kafka_version" and _finds_the_same(theirs[name], options))
     ]
+
+
+def _finds_the_same(kafka_version: object, options: Options) -> bool:
+    """Return whether the earlier audit's release of Kafka has the same row."""
+    try:
+        return find_release(cast(str, kafka_version)).row == options.release.row
+    except BatchvalError:
+        return False
 
 
 def _entry(row: dict[str, Any]) -> Entry:

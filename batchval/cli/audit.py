@@ -107,7 +107,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     "--deep", is_flag=True, help="Full validation: decompress batches and check every record."
 )
 @mode_option
-@kafka_version_option("Version of the brokers, whose answers apply.")
+@kafka_version_option("Release of the brokers, whose answers apply.")
 @click.option(
     "--split-bytes",
     type=SIZE,
@@ -502,6 +502,7 @@ def _json_lines(
         yield {"type": finding.level.value, **whose, **finding_columns(finding), **state}
     yield {
         "type": "summary",
+        "kafka_version": options.release.name,
         "engine": engine,
         "out": shown(out) if out is not None else None,
         "segments": found.segments,

@@ -3,7 +3,8 @@ answers compared with them.
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``,
 ``cfg``, ``batch_hex`` and ``expect``, Kafka's own answer to four stages that are asked
-independently. ``kafka_version`` names the Kafka that answered; without it that is 4.4. Golden lines
+independently. ``kafka_version`` names the release of Kafka that answered; without it that is
+4.4.0. Golden lines
 also hold ``profile`` and, asked where they stand: ``expect_strict``, strict mode's answer;
 ``rule``, what the line is there to show (id, stage, broken); ``shows``, the batch loop's
 ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
@@ -25,7 +26,7 @@ from batchval.core.batches.batch import batches
 from batchval.core.batches.result import ValidationResult
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release, find_release
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.file_formats import START_SIZE, json_of_line, not_json_reason
@@ -56,7 +57,7 @@ class NotACase(Exception):
 
 
 def read_cases(
-    paths: list[Path], kafka_version: str = DEFAULT_KAFKA_VERSION
+    paths: list[Path], kafka_version: str | Release = DEFAULT_KAFKA_VERSION
 ) -> Iterator[Case | NotACase]:
     """Yield every case of the files, and of the .jsonl files below the folders, in order of their
     names.
@@ -83,7 +84,7 @@ def read_cases(
                 yield NotACase(f"{file}: {error.strerror or error}")
 
 
-def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
+def _cases(path: Path, kafka_version: str | Release) -> Iterator[Case | NotACase]:
     if path.exists() and not path.is_file():
         yield NotACase(f"{path}: not a regular file")  # opening a pipe would wait for ever
         return
@@ -153,7 +154,7 @@ _DEFAULTS: Case = {
 _INT_RANGES = {"leader_epoch": 31, "produce_version": 15, "to_magic": 2}  # bits
 
 
-def _case(case: object, default_id: str, kafka_version: str) -> Case:
+def _case(case: object, default_id: str, kafka_version: str | Release) -> Case:
     """Return the validated case of a line. Raises ValueError with what is wrong."""
     if not isinstance(case, dict):
         raise ValueError("expected an object")
@@ -188,15 +189,20 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
         raise ValueError(f"profile is {case['profile']!r}")
     _golden_case(case)
     case["id"] = str(case.get("id", default_id))
-    case.setdefault("kafka_version", kafka_version)
     try:  # the remaining words are the policy's and the validator's to know
-        LogValidator(policy_of(cfg), kafka_version=case["kafka_version"], **strict_settings(cfg))
+        case["kafka_version"] = find_release(case.get("kafka_version", kafka_version)).name
+        LogValidator(policy_of(cfg), kafka_version=_release(case), **strict_settings(cfg))
         for name, allowed in _ALLOWED.items():
             if cfg[name] not in allowed:
                 raise ValueError(f"cfg.{name} is {cfg[name]!r}")
     except BatchvalError as error:
         raise ValueError(str(error)) from None
     return case
+
+
+def _release(case: Case) -> Release:
+    """Return the release of a case, also a newer one: read_cases has no stream for warnings."""
+    return find_release(case["kafka_version"])
 
 
 def _bytes_of(case: Case, name: str) -> bytes:
@@ -425,7 +431,7 @@ def _arguments(cfg: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _validator(case: Case, **more: Any) -> LogValidator:
-    return LogValidator(policy_of(case["cfg"]), kafka_version=case["kafka_version"], **more)
+    return LogValidator(policy_of(case["cfg"]), kafka_version=_release(case), **more)
 
 
 def compare_rule(case: Case) -> Iterator[Disagreement]:
@@ -511,7 +517,7 @@ def strict_results(case: Case) -> dict[str, ValidationResult]:
     checks one batch.
     """
     cfg, batch = case["cfg"], case["batch"]
-    validator, arguments = LogValidator(policy_of(cfg)), _arguments(cfg, *_APPEND)
+    validator, arguments = _validator(case), _arguments(cfg, *_APPEND)
     results = {
         "check": validator.check(batch, **arguments),
         "validate": validator.validate(batch, **arguments),

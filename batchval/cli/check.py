@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from batchval.core.batches.columns import BatchColumns
     from batchval.core.batches.validator import LogValidator
-    from batchval.kafka_versions import KafkaVersionName
+    from batchval.kafka_versions import Release
     from batchval.policy import TopicPolicy
     from batchval.segment.check import Summary
     from batchval.segment.findings import Finding
@@ -73,7 +73,7 @@ _SHOWN = 200  # findings in the table; --json has all
     ),
 )
 @mode_option
-@kafka_version_option("Version of the brokers, whose answers and topic defaults apply.")
+@kafka_version_option("Release of the brokers, whose answers and topic defaults apply.")
 @click.option(
     "--extra",
     "extras",
@@ -130,7 +130,7 @@ def command(
     paths: tuple[Path, ...],
     profile: Literal["produce", "log"] | None,
     mode: Literal["strict", "kafka"],
-    kafka_version: KafkaVersionName,
+    kafka_version: Release,
     extras: tuple[str, ...],
     config: tuple[str, ...],
     record_rules: str | None,
@@ -246,7 +246,9 @@ def run(
             else summary.trust.row(options.trust_claims, options.seed)
         )
         print_json(
-            _sums(summary) | trust | (_salvaged(salvage.done) if salvage is not None else {})
+            _sums(summary, options.release)
+            | trust
+            | (_salvaged(salvage.done) if salvage is not None else {})
         )
     elif summary.files or not summary.unreadable:
         if transactions:
@@ -272,9 +274,10 @@ def _row(finding: Finding) -> dict[str, Any]:
     return {"type": finding.level.value, "file": finding.file, **finding_columns(finding)}
 
 
-def _sums(summary: Summary) -> dict[str, Any]:
+def _sums(summary: Summary, kafka_version: Release) -> dict[str, Any]:
     return {
         "type": "summary",
+        "kafka_version": kafka_version.name,
         "files": summary.files,
         "batches": summary.batches,
         "records": summary.records,

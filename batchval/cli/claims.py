@@ -18,7 +18,7 @@ from batchval.cli.output import note_empty_files, print_json
 if TYPE_CHECKING:
     from batchval.core import claims as core_claims
     from batchval.core.batches.result import ValidationResult
-    from batchval.kafka_versions import KafkaVersionName
+    from batchval.kafka_versions import Release
     from batchval.rules import Rule
 
 __all__ = [
@@ -193,9 +193,9 @@ def strip(file: Path, out: Path, as_json: bool) -> int:
     examples=("batchval claims verify claimed.bin", "batchval claims verify --json claimed.bin"),
 )
 @_file
-@kafka_version_option("Version of the brokers, whose answers apply.")
+@kafka_version_option("Release of the brokers, whose answers apply.")
 @json_option
-def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
+def verify(file: Path, kafka_version: Release, as_json: bool) -> int:
     """Compare the claims of every batch with its records. Exit code 1 if a claim is false, or a
     batch is refused.
     """
@@ -231,6 +231,7 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
             {
                 "type": "summary",
                 "file": str(file),
+                "kafka_version": kafka_version.name,
                 "honest": honest,
                 "false": bad,
                 "without": without,

@@ -16,7 +16,7 @@ from batchval.cli.commands import Command
 from batchval.cli.exit import FINDINGS, UNREADABLE
 from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
 from batchval.cli.output import print_json, progress
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release
 from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: float | None) -> 
 @json_option
 def command(
     paths: tuple[Path, ...],
-    kafka_version: str | None,
+    kafka_version: Release | None,
     command_line: str | None,
     profile: str | None,
     timeout: float | None,
@@ -209,7 +209,7 @@ def _print_score(score: Score) -> None:
         click.echo(table(score), nl=False)
 
 
-def _compare(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
+def _compare(paths: tuple[Path, ...], kafka_version: str | Release, as_json: bool) -> int:
     from batchval.cli.cases import NotACase, compare, read_cases
     from batchval.report.units import printable
 

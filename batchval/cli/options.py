@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, RELEASES, Release, find_release
 from batchval.types import MAX_SEED
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from batchval.policy import TopicPolicy
     from batchval.segment.findings import Finding
     from batchval.segment.options import Replica
@@ -101,6 +104,42 @@ class _Duration(click.ParamType[int]):
 
 
 DURATION = _Duration()
+
+
+class _KafkaRelease(click.ParamType[Release]):
+    """``4.2.1``, or ``4.2`` for its newest patch release, which standard error then names."""
+
+    name = "release"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Release:
+        if isinstance(value, Release):
+            return value
+        try:
+            release = find_release(value)
+        except BatchvalError as error:
+            self.fail(str(error).removeprefix("kafka_version "), param, ctx)
+        command = ctx.command_path if ctx is not None else "batchval"
+        if release.warning:
+            click.echo(f"{command}: warning: {release.warning}", err=True)
+        elif release.name != value.strip():
+            click.echo(
+                f"{command}: --kafka-version {value.strip()} means {release.name}, its newest "
+                "patch release",
+                err=True,
+            )
+        return release
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [
+            name for a in RELEASES if a.is_published for name in dict.fromkeys((a.first, a.last))
+        ]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def paths_argument(command: F) -> F:
@@ -194,7 +233,8 @@ def kafka_version_option(
 ) -> Callable[[F], F]:
     return click.option(
         "--kafka-version",
-        type=click.Choice(list(KAFKA_VERSIONS)),
+        type=_KafkaRelease(),
+        metavar="RELEASE",
         default=default,
         show_default=default is not None,
         help=help,
@@ -294,14 +334,13 @@ def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
 
 
 def policy_from(
-    values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_VERSION, **more: object
+    values: tuple[str, ...], *, kafka_version: str | Release = DEFAULT_KAFKA_VERSION, **more: object
 ) -> TopicPolicy:
     """Return the policy of ``max.message.bytes=2097152`` values, as topic configurations are
     written.
 
     What they leave out has the default of ``kafka_version``.
     """
-    from batchval.errors import BatchvalError
     from batchval.policy import TopicPolicy
 
     config: dict[str, object] = {key: value for key, value in more.items() if value is not None}

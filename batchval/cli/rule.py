@@ -46,18 +46,29 @@ class _RuleName(click.ParamType[str]):
         "batchval rule 14",
         "batchval rule crc-mismatch",
         "batchval rule L1 --json",
-        "batchval rule",
+        "batchval rule --versions",
     ),
 )
 @click.argument("name", metavar="[ID|SLUG]", required=False, type=_RuleName())
+@click.option(
+    "--versions",
+    "versions",
+    is_flag=True,
+    help="Print which releases of Kafka answer alike, and what changed between them.",
+)
 @json_option
-def command(name: str | None, as_json: bool) -> int:
+def command(name: str | None, versions: bool, as_json: bool) -> int:
     """Explain a rule: what it requires, Kafka's class and method, the answer, why, and what to do.
 
     Without a name it lists all rules.
     """
     from batchval.rules import Rule
 
+    if versions:
+        if name is not None:
+            raise click.UsageError("--versions cannot be combined with a rule: leave it out")
+        _say_versions(as_json)
+        return 0
     rules = list(Rule) if name is None else [_named(name)]
     for rule in rules:
         if as_json:
@@ -67,6 +78,29 @@ def command(name: str | None, as_json: bool) -> int:
         else:
             click.echo(_explained(rule))
     return 0
+
+
+def _say_versions(as_json: bool) -> None:
+    """Print the rows of batchval.kafka_versions, oldest first."""
+    from batchval.kafka_versions import KAFKA_VERSIONS, changes_of, releases_of
+
+    for row in KAFKA_VERSIONS:
+        changes = changes_of(row)
+        if as_json:
+            print_json(
+                {"type": "row", "row": row, "releases": releases_of(row), "changes": changes}
+            )
+            continue
+        words = [f"{column}: {_word(value)}" for column, value in changes.items()]
+        click.echo(f"{row:<7}{', '.join(releases_of(row))}")
+        for word in words:
+            click.echo(f"       {word}")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 def _named(name: str) -> Rule:

@@ -11,7 +11,7 @@ from batchval.core.batches.columns import BatchColumns
 from batchval.core.batches.continuity import PRODUCER_ID_EXPIRATION_MS
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release, find_release, release_of
 from batchval.policy import TopicPolicy
 from batchval.segment.topic_rules import TopicRules, rules_of
 from batchval.segment.trust import checked_rate, checked_seed, new_seed, sample_key
@@ -69,7 +69,7 @@ class Options:
     split_bytes: int = 256 << 20
     deep: bool = False
     mode: Literal["strict", "kafka"] = "strict"
-    kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
+    kafka_version: str | Release = DEFAULT_KAFKA_VERSION
     cleanup_policy: str = "auto"
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     accept_claims_header: bool = False
@@ -86,6 +86,8 @@ class Options:
     judge_claims: ClaimsJudge | None = None
 
     def __post_init__(self) -> None:
+        # here, so that the workers of one run do not warn again
+        object.__setattr__(self, "kafka_version", release_of(self.kafka_version))
         if self.trust_claims is None:
             if self.seed is not None:
                 raise BatchvalError(
@@ -100,6 +102,11 @@ class Options:
         # drawn here, so that all workers of one run verify the same batches
         seed = new_seed() if self.seed is None else checked_seed(self.seed)
         object.__setattr__(self, "seed", seed)
+
+    @property
+    def release(self) -> Release:
+        """Return the release of ``kafka_version``."""
+        return find_release(self.kafka_version)
 
     @property
     def sample(self) -> tuple[float, bytes] | None:
@@ -138,5 +145,5 @@ def validator_of(options: Options, profile: Profile = "log", *, topic: str = "")
         profile=profile,
         extras=dict(options.extras),
         max_decompressed_bytes=None if options.mode == "kafka" else options.max_decompressed_bytes,
-        kafka_version=options.kafka_version,
+        kafka_version=options.release,
     )

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from batchval.audit.arrow_rows import column_names
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from batchval.kafka_versions import Release, release_of
 from batchval.segment.options import Options
 from batchval.segment.topic_rules import TopicRules, read_topic_rules
 from batchval.segment.trust import checked_rate
@@ -64,8 +64,6 @@ FINDING_OPTIONS: Final = (
     *BETWEEN_OPTIONS,
 )
 
-#: The first is the default.
-_VERSIONS: Final = tuple(sorted(KAFKA_VERSIONS, key=DEFAULT_KAFKA_VERSION.__ne__))
 #: more digits are more than any option takes, and Python reads no number of 4,300
 _NUMBER = re.compile(r"\s*([0-9]{1,19})\s*")
 _SIZE = re.compile(r"([0-9]{1,19})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -205,6 +203,17 @@ def paths(passed: SparkOptions) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _release(passed: SparkOptions, default: Release) -> Release:
+    text = passed.get("kafkaVersion")
+    if text is None:
+        return default
+    try:
+        return release_of(text)
+    except BatchvalError as error:
+        expected = str(error).removeprefix("kafka_version ")
+        raise BatchvalError(f"option kafkaVersion {expected}") from None
+
+
 def row_options(passed: SparkOptions) -> Options:
     """Return the options of ``batchval.audit.arrow_rows``; those of a stream are ignored."""
     plain = Options()
@@ -214,7 +223,7 @@ def row_options(passed: SparkOptions) -> Options:
         split_bytes=size(passed, "splitBytes", plain.split_bytes),
         deep=flag(passed, "deep"),
         mode=cast(Any, one_of(passed, "mode", ("strict", "kafka"))),
-        kafka_version=cast(Any, one_of(passed, "kafkaVersion", _VERSIONS)),
+        kafka_version=_release(passed, plain.release),
         cleanup_policy=one_of(passed, "cleanupPolicy", ("auto", "delete", "compact")),
         producer_id_expiration_ms=milliseconds(
             passed, "producerIdExpirationMs", plain.producer_id_expiration_ms

@@ -21,7 +21,8 @@ cdef class LogValidator:
     cdef readonly object policy
     cdef readonly str mode
     cdef readonly str profile
-    cdef readonly str kafka_version
+    cdef readonly str kafka_version  # of the release
+    cdef object release
     cdef readonly object max_decompressed_bytes
     cdef object clock_ns
     cdef Policy compiled

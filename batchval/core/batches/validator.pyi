@@ -6,7 +6,7 @@ from typing_extensions import Buffer
 
 from batchval.core.batches.columns import BatchColumns, CheckedRow
 from batchval.core.batches.result import ValidationResult
-from batchval.kafka_versions import KafkaVersionName
+from batchval.kafka_versions import Release
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
 from batchval.types import AppendOrigin, AppendOriginName, CompressionName
@@ -44,7 +44,7 @@ class LogValidator:
         extras: _Extras | None = None,
         max_decompressed_bytes: int | None = None,
         clock_ns: Callable[[], int] | None = None,
-        kafka_version: KafkaVersionName = "4.4",
+        kafka_version: str | Release = "4.4.0",
     ) -> None: ...
     @property
     def policy(self) -> TopicPolicy: ...
@@ -53,7 +53,7 @@ class LogValidator:
     @property
     def profile(self) -> _Profile: ...
     @property
-    def kafka_version(self) -> KafkaVersionName: ...
+    def kafka_version(self) -> str: ...
     @property
     def max_decompressed_bytes(self) -> int | None: ...
     def __eq__(self, value: object, /) -> bool: ...

@@ -200,8 +200,10 @@ cdef class LogValidator:
     ``extras``    {"S1": "report", ...}: extras that are only reported; the others refuse.
     ``max_decompressed_bytes``  bounds what a whole batch decompresses to (S8). None: 64 MiB in
                   strict mode, no limit in kafka mode.
-    ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the
-                  topic has the defaults of that version.
+    ``kafka_version``  whose answers: a release such as ``4.2.1``, or ``4.2`` for its newest patch;
+                  by default ``4.4.0``. The attribute holds the full number. Without a policy the
+                  topic has the defaults of that release. NewerKafkaWarning: batchval does not know
+                  the release yet, and answers as the newest that it knows.
     ``clock_ns``  a function that gives nanoseconds, for the conversion time in Kafka's statistics.
 
     A validator holds no scratch memory of its own and may be used by many threads at once. Any
@@ -228,16 +230,24 @@ cdef class LogValidator:
         if max_decompressed_bytes is not None:
             max_decompressed_bytes = whole_number(
                     "max_decompressed_bytes", max_decompressed_bytes, 0, MAX_BATCH_LIMIT, "bytes")
-        row = kafka_versions.kafka_version(kafka_version)
+        release = kafka_versions.release_of(kafka_version)
+        row = release.row
         if policy is None:
-            policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)
+            policy = TopicPolicy.from_kafka_config({}, kafka_version=release)
         self.policy = policy
         self.rules = compile_policy(&self.compiled, self.policy)
         self.mode = mode
         self.profile = profile
         self.max_decompressed_bytes = max_decompressed_bytes
         self.clock_ns = clock_ns
-        self.kafka_version = kafka_version
+        self.release = release
+        self.kafka_version = release.name
+        self.context.drops_newer_epochs = row.drops_newer_epochs
+        self.context.checks_order_at_once = row.checks_order_at_once
+        self.context.asks_marker_versions = row.asks_marker_versions
+        self.context.measures_markers = row.measures_markers
+        self.context.rebuilds_empty_batches = row.rebuilds_empty_batches
+        self.context.knows_magic_0_has_no_time = row.knows_magic_0_has_no_time
         self.context.first_checked_produce_version = row.first_checked_produce_version
         self.context.checks_record_length = row.checks_record_length
         self.context.largest_record = row.largest_record
@@ -258,11 +268,12 @@ cdef class LogValidator:
             "extras": {rule.id: "report" for rule in extras_of(~self.context.refuse)},
             "max_decompressed_bytes": self.max_decompressed_bytes,
             "clock_ns": self.clock_ns,
-            "kafka_version": self.kafka_version,
+            "kafka_version": self.release,
         }
 
     def __repr__(self):
-        settings = "".join([f", {name}={value!r}" for name, value in self.settings().items()])
+        arguments = self.settings() | {"kafka_version": self.kafka_version}
+        settings = "".join([f", {name}={value!r}" for name, value in arguments.items()])
         return f"LogValidator({self.policy!r}{settings})"
 
     def __eq__(self, other):

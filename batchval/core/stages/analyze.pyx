@@ -90,6 +90,7 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
     cdef int32_t epoch
     cdef int64_t last_offset = -1, this_offset
     cdef bint in_order = True, skipping = False
+    cdef size_t odd_at = 0
     cdef int64_t odd_offset = 0, odd_before = 0
     cdef int codec = NONE
     v.valid_bytes = 0
@@ -98,7 +99,8 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:
             v.whole_bytes = at
-            return True
+            return in_order or not keeps_offsets(d) or refuse_order(
+                    p, n, d, policy, scratch, v, odd_at, odd_offset, odd_before)
         v.error_batch = at
         if found != BATCH:
             return refuse_batch_rule(v, found, &b)
@@ -110,7 +112,8 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
             return refuse(v, BASE_OFFSET_NOT_ZERO, INVALID_RECORD, reasons.BASE_OFFSET, be64(b.p))
         # An append as follower: the data of a newer leader may be truncated again, so it is not
         # taken (KAFKA-18723).
-        skipping = skipping or (d.origin == REPLICATION and epoch != -1 and epoch > d.leader_epoch)
+        skipping = skipping or (d.origin == REPLICATION and epoch != -1 and epoch > d.leader_epoch
+                and d.drops_newer_epochs)
         if skipping:
             v.skipped_batches += 1
         else:
@@ -118,6 +121,7 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
                 return False
             if last_offset >= this_offset and in_order:
                 in_order = False
+                odd_at = at
                 odd_offset = this_offset
                 odd_before = last_offset
             last_offset = this_offset
@@ -125,14 +129,22 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
             v.batches += 1
             if codec:
                 v.source = codec
-        # Offsets are assigned elsewhere for these two origins, so here they must ascend.
-        if not in_order and keeps_offsets(d):
-            if not read_records(p, n, ALL_RECORDS, d, policy, scratch, v):
-                return False
-            v.error_batch = at
-            return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset,
-                    odd_before)
+        if not in_order and keeps_offsets(d) and d.checks_order_at_once:
+            return refuse_order(p, n, d, policy, scratch, v, odd_at, odd_offset, odd_before)
         at += b.size
+
+
+cdef bint refuse_order(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
+        Scratch *scratch, Verdict *v, size_t odd_at, int64_t odd_offset,
+        int64_t odd_before) noexcept nogil:
+    """Refuse offsets that do not ascend, where the origin assigns none. Kafka reads all records for
+    the text of its exception.
+    """
+    if not read_records(p, n, ALL_RECORDS, d, policy, scratch, v):
+        return False
+    v.error_batch = odd_at
+    return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset,
+            odd_before)
 
 
 cdef inline bint analyze_batch(const Entry *b, const AppendContext *d, const Policy *policy,

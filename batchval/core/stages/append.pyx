@@ -132,7 +132,7 @@ cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state,
 cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Producer *state,
         const AppendContext *d, Verdict *v) noexcept nogil:
     """Follow ProducerAppendInfo.appendEndTxnMarker."""
-    if d.origin == RAFT_LEADER:
+    if d.origin == RAFT_LEADER and d.asks_marker_versions:
         # A marker comes with its transaction's version, which this origin cannot state.
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_ORIGIN,
                 h.producer_id)
@@ -176,7 +176,7 @@ cdef const uint8_t *skip_varint(const uint8_t *p, const uint8_t *end) noexcept n
     return NULL
 
 
-cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
+cdef bint take_marker(const uint8_t *p, const uint8_t *end, const AppendContext *d, Verdict *v,
         int32_t *coordinator_epoch) noexcept nogil:
     """Follow EndTransactionMarker.deserialize for the record at p. It has been walked; every read
     is bounded again.
@@ -197,6 +197,8 @@ cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_TYPE,
                 be16(key + MARKER_TYPE))
     value = read_field(key + length, end, &length)
+    if value is not NULL and 0 <= length < MARKER_VALUE_SIZE and d.measures_markers:
+        return refuse(v, TRANSACTION_MARKER_MALFORMED, INVALID_RECORD, reasons.MARKER_VALUE, length)
     if value is NULL or length < MARKER_COORDINATOR_EPOCH:
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_VALUE, length)
     if be16(value) < 0:
@@ -218,7 +220,7 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext 
     if not read_records(b.p, b.size, 1, d, policy, scratch, v):
         return False
     if attributes_of(b) & CODEC_MASK == NONE:
-        return take_marker(b.p + RECORDS, b.p + b.size, v, coordinator_epoch)
+        return take_marker(b.p + RECORDS, b.p + b.size, d, v, coordinator_epoch)
     status = unpack(&s, scratch, attributes_of(b) & CODEC_MASK, b.p + RECORDS, b.size - RECORDS,
             d.limit)
     if status == NO_MEMORY:
@@ -227,13 +229,13 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext 
     if status == LIMIT_HIT:
         return refuse(v, S8, INVALID_RECORD, reasons.DECOMPRESSED_LIMIT, <int64_t>d.limit)
     if not s.halted:
-        return take_marker(scratch.arena, scratch.arena + s.delivered, v, coordinator_epoch)
+        return take_marker(scratch.arena, scratch.arena + s.delivered, d, v, coordinator_epoch)
     read = as_read(&s, scratch, attributes_of(b) & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS,
             d.limit, STREAM_PARSER, h.records_count, d.largest_record)
     if read is NULL:
         v.out_of_memory = True
         return False
-    taken = take_marker(read, read + s.delivered, v, coordinator_epoch)
+    taken = take_marker(read, read + s.delivered, d, v, coordinator_epoch)
     free(read)
     return taken
 

@@ -189,7 +189,8 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
         add_facts(&f, v)
         at += b.size
     if policy.log_append_time:
-        v.max_timestamp = NO_TIMESTAMP if d.to_magic == 0 else d.now
+        v.max_timestamp = (
+            NO_TIMESTAMP if d.to_magic == 0 and d.knows_magic_0_has_no_time else d.now)
     elif d.to_magic == 0:
         v.max_timestamp = NO_TIMESTAMP
     return True
@@ -320,10 +321,12 @@ cdef bint cannot_close(const Entry *first, const AppendContext *d, Verdict *v) n
 
 
 cdef bint cannot_tell(const AppendContext *d, const Policy *policy, Verdict *v) noexcept nogil:
-    """Return whether MemoryRecordsBuilder.info throws: with LogAppendTime it unboxes the last
-    offset, which a batch without records lacks.
+    """Return whether MemoryRecordsBuilder.info throws: it unboxes the last offset, which a batch
+    without records lacks. Since Kafka 3.8 it does so with LogAppendTime only.
     """
-    if v.records_count == 0 and policy.log_append_time and (d.to_magic == 2 or v.target != NONE):
+    if v.records_count == 0 and (
+            d.to_magic == 2 or v.target != NONE if policy.log_append_time
+            else not d.rebuilds_empty_batches):
         broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_NO_RECORD)
         return True
     return False

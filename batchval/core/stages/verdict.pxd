@@ -26,13 +26,19 @@ cdef struct AppendContext:  # the arguments of a call and of the validator
     int64_t first_offset
     int32_t leader_epoch
     int16_t produce_version
-    # From batchval.kafka_versions: rules 5 to 8 are not checked in older requests.
-    int16_t first_checked_produce_version
     int8_t origin
     int8_t to_magic
     int8_t profile
     bint strict
-    bint checks_record_length  # batchval.kafka_versions
+    # the columns of batchval.kafka_versions
+    bint drops_newer_epochs
+    bint checks_order_at_once
+    bint asks_marker_versions
+    bint measures_markers
+    bint rebuilds_empty_batches
+    bint knows_magic_0_has_no_time
+    int16_t first_checked_produce_version
+    bint checks_record_length
     int32_t largest_record
     uint32_t refuse  # bit n: extra Sn refuses
     uint64_t limit  # of decompressed bytes a batch

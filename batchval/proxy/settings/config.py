@@ -35,7 +35,7 @@ from pydantic import (
 )
 
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release, find_release
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.gate_versions import carried_versions
@@ -421,22 +421,29 @@ class Upstream(_Model):
     connect_timeout_ms: Positive = 10_000
 
 
-def _quoted(version: object) -> object:
-    """Refuse a version without quotes: YAML reads 3.9 as a number, and 3.10 as 3.1."""
+def _release(version: object) -> object:
+    """Return the full number of a release. Refuse one without quotes: YAML reads 3.9 as a number,
+    and 3.10 as 3.1.
+    """
     if isinstance(version, int | float):
-        raise ValueError(f'must be one of {", ".join(KAFKA_VERSIONS)}, in quotes: "{version}"')
-    return version
+        raise ValueError(f'must be in quotes: "{version}"')
+    if not isinstance(version, str):
+        return version
+    try:
+        return find_release(version).name
+    except BatchvalError as error:
+        raise ValueError(str(error).removeprefix("kafka_version ")) from None
 
 
 class Validation(_Model):
     """The validation of batches. Extras are reported by default, since the broker would accept
     them.
 
-    ``kafka_version``  version of the brokers: their answers, and the defaults of
-                       ``topics.policies``
+    ``kafka_version``  release of the brokers: their answers, and the defaults of
+                       ``topics.policies``. Without a patch number the newest of its minor version
     """
 
-    kafka_version: Annotated[KafkaVersionName, BeforeValidator(_quoted)] = DEFAULT_KAFKA_VERSION
+    kafka_version: Annotated[str, BeforeValidator(_release)] = DEFAULT_KAFKA_VERSION
     rules: Literal["strict", "kafka"] = "strict"
     extras: dict[str, Literal["report", "refuse"]] = {}
     max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = (
@@ -449,7 +456,7 @@ class Validation(_Model):
         reported = {rule.id: "report" for rule in EXTRAS if rule.id != "S8"}
         return {
             "mode": self.rules,
-            "kafka_version": self.kafka_version,
+            "kafka_version": find_release(self.kafka_version),
             "extras": {} if self.rules == "kafka" else reported | dict(self.extras),
             "max_decompressed_bytes": self.max_decompressed_bytes,
         }
@@ -505,7 +512,7 @@ class TopicRule(_Model):
                 raise ValueError(text) from None
         return value
 
-    def policy(self, kafka_version: str = DEFAULT_KAFKA_VERSION) -> TopicPolicy:
+    def policy(self, kafka_version: str | Release = DEFAULT_KAFKA_VERSION) -> TopicPolicy:
         """Return the policy for the engine; keys that are not set have the version's defaults."""
         config = self.model_dump(by_alias=True, exclude=set(OWN_KEYS), exclude_none=True)
         return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import find_release
 from batchval.proxy.kit.globs import name_for
 from batchval.proxy.kit.sockets import addresses_of, is_local, listens, wildcard
 from batchval.proxy.settings.config import Limits, Listener, Metrics, Settings, Sni
@@ -516,6 +517,8 @@ def _admin(settings: Settings) -> Iterator[Fault]:
 
 def _validation(settings: Settings) -> Iterator[Fault]:
     validation, at = settings.validation, ("validation", "extras")
+    if warning := find_release(validation.kafka_version).warning:
+        yield Fault.of(("validation", "kafka_version"), warning).as_warning()
     known = [rule.id for rule in EXTRAS]
     for extra, action in validation.extras.items():
         if extra not in known:

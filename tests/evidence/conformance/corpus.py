@@ -1,12 +1,13 @@
 """The samples of the generator's cases that lie in the repository, with Kafka's answers:
 ``fixtures/corpus/``.
 
-    python tests/evidence/conformance/corpus.py [FILE]               writes that of 4.4 anew
+    python tests/evidence/conformance/corpus.py [FILE]               writes that of 4.4.0 anew
                                                               where it lies
-    python tests/evidence/conformance/corpus.py --kafka-version 3.9  writes that of 3.9 anew
+    python tests/evidence/conformance/corpus.py --kafka-version 3.9.2  writes that of 3.9.2 anew
+    python tests/evidence/conformance/corpus.py --kafka-version all    writes all but that of 4.4.0
 
-4.4: every family, a thousand cases of each of three seeds. 3.9, 4.1: every family, and all cases of
-the families that brokers before 4.4 alone have. Compressed without a time, so that equal cases are
+4.4.0: every family, a thousand cases of each of three seeds. Other releases: every family, and more
+cases of the families in which releases differ. Compressed without a time, so that equal cases are
 equal bytes.
 """
 
@@ -16,6 +17,7 @@ import gzip
 import json
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,27 +29,29 @@ FILE = Path(__file__).resolve().parents[3] / "fixtures" / "corpus" / "sample.jso
 SEEDS = (104, 107, 112)
 CASES = 1000
 
-#: the samples of versions before 4.4
-VERSION_FILES = {version: FILE.with_name(f"kafka-{version}.jsonl.gz") for version in ("3.9", "4.1")}
-VERSION_SEED = 113
-VERSION_CASES = 2400
-#: the generator has these for versions before 4.4 alone
-VERSION_FAMILIES = ("stated_length", "produce_v0_v2")
-#: of the other families: the first case, and one in so many
-ONE_IN = 12
+#: the samples of the other releases
+RELEASE_FILES = {
+    release: FILE.with_name(f"kafka-{release}.jsonl.gz")
+    for release in oracle.RELEASES
+    if release != oracle.DEFAULT_RELEASE
+}
+RELEASE_SEED = 113
+RELEASE_CASES = 2400
+#: the generator has these for releases without the check of lengths, and for 3.x, alone
+RELEASE_FAMILIES = ("stated_length", "produce_v0_v2")
+#: of the families whose names start so: one case in so many
+ONE_IN = {"follower_": 2, "append_producers": 2, "": 12}
 
 
-def of_seed(
-    seed: int, cases: int = CASES, kafka_version: str = oracle.DEFAULT_KAFKA_VERSION
-) -> bytes:
+def of_seed(seed: int, cases: int = CASES, release: str = oracle.DEFAULT_RELEASE) -> bytes:
     """Return generated and answered cases as JSON lines."""
     with tempfile.TemporaryDirectory() as folder:
         questions, answers = (
             str(Path(folder) / name) for name in ("questions.jsonl", "answers.jsonl")
         )
         settings, jvm = ("--seed", str(seed), "--cases", str(cases)), oracle.options_for(cases)
-        oracle.run("generate", *settings, questions, kafka_version=kafka_version, jvm=jvm)
-        oracle.run("answer", questions, answers, kafka_version=kafka_version, jvm=jvm)
+        oracle.run("generate", *settings, questions, release=release, jvm=jvm)
+        oracle.run("answer", questions, answers, release=release, jvm=jvm)
         return Path(answers).read_bytes()
 
 
@@ -60,30 +64,33 @@ def write(to: Path) -> None:
     to.write_bytes(gzip.compress(text, 9, mtime=0))
 
 
-def of_version(version: str) -> bytes:
-    """Return the sample of a version before 4.4 as JSON lines, without cases that exhausted Kafka's
-    heap.
+def of_release(release: str) -> bytes:
+    """Return the sample of another release than 4.4.0 as JSON lines, without cases that exhausted
+    Kafka's heap.
     """
-    kept, families, others = [], set(), 0
-    for line in of_seed(VERSION_SEED, VERSION_CASES, version).splitlines(keepends=True):
+    kept, families = [], Counter()
+    for line in of_seed(RELEASE_SEED, RELEASE_CASES, release).splitlines(keepends=True):
         case = json.loads(line)
         if fresh.out_of_memory(case):
             continue
-        special = case["family"] in VERSION_FAMILIES
-        others += not special
-        if special or case["family"] not in families or others % ONE_IN == 0:
+        family = case["family"]
+        group = next(start for start in ONE_IN if family.startswith(start))
+        is_first = family not in families
+        families[family] += 1
+        families[f"of {group}"] += 1
+        if family in RELEASE_FAMILIES or is_first or families[f"of {group}"] % ONE_IN[group] == 0:
             kept.append(line)
-        families.add(case["family"])
     return b"".join(kept)
 
 
-def write_version(version: str) -> None:
-    """Generate the cases, ask this version of Kafka, and write the file."""
-    VERSION_FILES[version].write_bytes(gzip.compress(of_version(version), 9, mtime=0))
+def write_release(release: str) -> None:
+    """Generate the cases, ask this release of Kafka, and write the file."""
+    RELEASE_FILES[release].write_bytes(gzip.compress(of_release(release), 9, mtime=0))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--kafka-version"]:
-        write_version(sys.argv[2])
+        for release in RELEASE_FILES if sys.argv[2] == "all" else sys.argv[2:3]:
+            write_release(release)
         sys.exit()
     write(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)

@@ -212,7 +212,9 @@ def compare(case: Case, kafkas: Answer) -> str:
 
 def answers(cases: list[Case]) -> Iterator[tuple[Case, Answer]]:
     asked = b"".join(map(_asked, cases))
-    source = io.BytesIO(oracle.run("down-convert", stdin=asked, kafka_version="3.9"))
+    source = io.BytesIO(
+        oracle.run("down-convert", stdin=asked, release=oracle.DOWN_CONVERSION_RELEASE)
+    )
 
     def number() -> int:
         return int(_SIZE.unpack(source.read(4))[0])

@@ -6,10 +6,11 @@ Kafka's answers depend on the JDK in gzip streams (JDK-7036144), so those that a
 always JDK 17's: that of ``JAVA_HOME``, else of the path, else one that is installed. Other commands
 take the first that is 17 or newer.
 
-    python tests/evidence/conformance/oracle.py [--kafka-version 3.9] COMMAND ...
+    python tests/evidence/conformance/oracle.py [--kafka-version 3.9.2] COMMAND ...
 
-builds if needed, then runs the oracle's own command. There is one jar for each version of Kafka;
-the default is 4.4.
+builds if needed, then runs the oracle's own command. There is one jar for each release of Kafka;
+the default is 4.4.0. ``RELEASES`` are those whose answers the tests hold; any other release from
+3.6.0 on can be named, too, as far as its classes take the same calls.
 """
 
 from __future__ import annotations
@@ -45,8 +46,16 @@ INSTALLED = (
 #: Commands whose output is Kafka's answer.
 ANSWERS = frozenset({"accepts", "answer", "down-convert", "golden"})
 #: batchval.kafka_versions has the same; this file also runs where batchval is not installed
-DEFAULT_KAFKA_VERSION = "4.4"
-KAFKA_VERSIONS = ("3.9", "4.1", "4.4")
+DEFAULT_RELEASE = "4.4.0"
+#: One at each end of each range of batchval.kafka_versions that Maven Central has, oldest first.
+RELEASES = (
+    *("3.6.2", "3.7.2", "3.8.1", "3.9.0", "3.9.2", "4.0.0", "4.0.2"),
+    *("4.1.2", "4.2.1", "4.2.2", "4.3.1", "4.4.0"),
+)
+#: The one that converts batches down for Fetch 0 to 3, which Kafka 4 does not.
+DOWN_CONVERSION_RELEASE = "3.9.2"
+_OLDEST = (3, 6, 0)
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 #: a record may claim two gigabytes, and Kafka takes them before it reads
 HEAP = "-Xmx6g"
 #: For runs that end before the JVM's optimizing compiler has saved what it costs.
@@ -122,25 +131,44 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def jar_path(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
-    """Return where the jar of this version is once it has been built."""
-    return cache_folder() / f"oracle-{kafka_version}-{_fingerprint()}.jar"
+def jar_path(release: str = DEFAULT_RELEASE) -> Path:
+    """Return where the jar of this release is once it has been built."""
+    return cache_folder() / f"oracle-{release}-{_fingerprint()}.jar"
 
 
 @functools.cache
-def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
-    """Build the jar of this version if this state of the sources has none; return its path."""
-    if kafka_version not in KAFKA_VERSIONS:
-        raise OracleFailed(
-            f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}"
-        )
-    built = jar_path(kafka_version)
+def jar(release: str = DEFAULT_RELEASE) -> Path:
+    """Build the jar of this release if this state of the sources has none; return its path."""
+    properties = _properties(release)
+    built = jar_path(release)
     if not built.is_file():
-        _build(built, kafka_version)
+        _build(built, properties)
     return built
 
 
-def _build(to: Path, kafka_version: str) -> None:
+def _properties(release: str) -> list[str]:
+    """Return what the build of this release passes to Maven (oracle/pom.xml)."""
+    match = _RELEASE.fullmatch(release)
+    numbers = tuple(int(part) for part in match.groups()) if match else ()
+    if numbers < _OLDEST:
+        raise OracleFailed(
+            f"an oracle needs a full release of 3.6.0 or newer, for example {DEFAULT_RELEASE}, "
+            f"not {release!r}"
+        )
+    more = {DEFAULT_RELEASE: "newest", DOWN_CONVERSION_RELEASE: "down"}.get(release, "none")
+    properties = [f"-Dkafka.version={release}", f"-Dmore={more}"]
+    if numbers < (4, 3, 0):
+        properties.append("-Drecord.package=org.apache.kafka.common.record")
+    if numbers < (4, 4, 0):
+        properties.append("-Dutils.package=org.apache.kafka.common.utils")
+    if numbers < (4, 1, 0):
+        properties.append("-Pcore")
+    if numbers < (3, 7, 2):
+        properties.append("-Pnewer-zstd")
+    return properties
+
+
+def _build(to: Path, properties: list[str]) -> None:
     compilers = [
         folder
         for folder in _folders()
@@ -156,33 +184,30 @@ def _build(to: Path, kafka_version: str) -> None:
             copy = Path(folder) / file.relative_to(SOURCES)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        profile = [] if kafka_version == DEFAULT_KAFKA_VERSION else [f"-Pkafka-{kafka_version}"]
         try:
-            done = maven("package", *profile, java=compilers[0] / "javac", cwd=Path(folder))
+            done = maven("package", *properties, java=compilers[0] / "javac", cwd=Path(folder))
         except FileNotFoundError as error:
             raise OracleUnavailable(str(error)) from None
         if done.returncode:
             raise OracleFailed(f"mvn package failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
         # concurrent builds have the same output: the last one replaces the file
-        (Path(folder) / "target" / f"oracle-{kafka_version}.jar").replace(to)
+        (Path(folder) / "target" / "oracle.jar").replace(to)
 
 
-def command(
-    *arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION, jvm: Sequence[str] = ()
-) -> list[str]:
+def command(*arguments: str, release: str = DEFAULT_RELEASE, jvm: Sequence[str] = ()) -> list[str]:
     """Return the command line for one of the oracle's commands; ``jvm``: options of the JVM."""
     runtime = java(answers=bool(ANSWERS.intersection(arguments[:1])))
-    return [runtime, HEAP, "-XX:+UseSerialGC", *jvm, "-jar", str(jar(kafka_version)), *arguments]
+    return [runtime, HEAP, "-XX:+UseSerialGC", *jvm, "-jar", str(jar(release)), *arguments]
 
 
 def run(
     *arguments: str,
     stdin: bytes | None = None,
-    kafka_version: str = DEFAULT_KAFKA_VERSION,
+    release: str = DEFAULT_RELEASE,
     jvm: Sequence[str] = (),
 ) -> bytes:
     """Run a command of the oracle and return its output. Raises OracleFailed with its errors."""
-    command_line = command(*arguments, kafka_version=kafka_version, jvm=jvm)
+    command_line = command(*arguments, release=release, jvm=jvm)
     done = subprocess.run(command_line, input=stdin, capture_output=True, check=False)
     if done.returncode:
         raise OracleFailed(
@@ -199,29 +224,27 @@ def options_for(cases: int) -> tuple[str, ...]:
 def answer(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return cases with ``batch_hex`` and ``cfg``, each with Kafka's answer as ``expect``.
 
-    A case is asked of the version that its ``kafka_version`` names, else of 4.4.
+    A case is asked of the release that its ``kafka_version`` names, else of 4.4.0.
     """
     answered = list(cases)
     places: dict[str, list[int]] = {}
     for place, case in enumerate(answered):
-        places.setdefault(case.get("kafka_version", DEFAULT_KAFKA_VERSION), []).append(place)
-    for version, wanted in places.items():
+        places.setdefault(case.get("kafka_version", DEFAULT_RELEASE), []).append(place)
+    for release, wanted in places.items():
         lines = "".join(json.dumps(answered[place]) + "\n" for place in wanted)
         jvm = options_for(len(wanted))
-        answers = run(
-            "answer", "-", "-", stdin=lines.encode(), kafka_version=version, jvm=jvm
-        ).splitlines()
-        for place, line in zip(wanted, answers, strict=True):
+        answers = run("answer", "-", "-", stdin=lines.encode(), release=release, jvm=jvm)
+        for place, line in zip(wanted, answers.splitlines(), strict=True):
             answered[place] = json.loads(line)
     return answered
 
 
 def main() -> int:
-    arguments, version = sys.argv[1:], DEFAULT_KAFKA_VERSION
+    arguments, release = sys.argv[1:], DEFAULT_RELEASE
     if arguments[:1] == ["--kafka-version"] and len(arguments) > 1:
-        version, arguments = arguments[1], arguments[2:]
+        release, arguments = arguments[1], arguments[2:]
     try:
-        return subprocess.run(command(*arguments, kafka_version=version), check=False).returncode
+        return subprocess.run(command(*arguments, release=release), check=False).returncode
     except (OracleUnavailable, OracleFailed) as error:
         print(f"oracle: {error}", file=sys.stderr)
         return 3

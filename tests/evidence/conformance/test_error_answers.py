@@ -122,7 +122,7 @@ def messages_in(values: object) -> Iterator[str | None]:
             yield from messages_in(value)
 
 
-def asked_of(version: str, rng: random.Random, wanted) -> list[dict]:
+def asked_of(release: str, rng: random.Random, wanted) -> list[dict]:
     lines = [
         json.dumps({"key": key, "version": v, "code": CODE, "request": body.hex()})
         for key, v, body in requests(rng, wanted)
@@ -132,7 +132,7 @@ def asked_of(version: str, rng: random.Random, wanted) -> list[dict]:
         "-",
         "-",
         stdin="\n".join(lines).encode(),
-        kafka_version=version,
+        release=release,
         jvm=oracle.QUICK,
     )
     return [json.loads(line) for line in out.splitlines()]
@@ -196,10 +196,10 @@ def is_known_to_3_alone(api, version):
 
 
 @pytest.mark.parametrize(
-    ("kafka_version", "wanted"), [("4.4", is_known_to_4), ("3.9", is_known_to_3_alone)]
+    ("release", "wanted"), [("4.4.0", is_known_to_4), ("3.9.2", is_known_to_3_alone)]
 )
-def test_answers_are_kafkas(kafka, kafka_version, wanted):
-    compared = compare(asked_of(kafka_version, random.Random(1), wanted))
+def test_answers_are_kafkas(kafka, release, wanted):
+    compared = compare(asked_of(release, random.Random(1), wanted))
     assert compared == {
         (key, version)
         for key, (first, last) in carried_versions().items()

@@ -1,23 +1,50 @@
-"""The versions before 4.4: each against the classes of its own release, and all against the table.
+"""The releases other than 4.4.0: each against its own classes, and all against the table.
 
-samples     fixtures/corpus/kafka-VERSION.jsonl.gz, written by corpus.py --kafka-version VERSION
+samples     fixtures/corpus/kafka-RELEASE.jsonl.gz, written by corpus.py --kafka-version RELEASE
+found       found-releases.jsonl, cases in which we once differed from the release they name
 """
 
 import gzip
 import json
 from collections import Counter
-from typing import get_args
+from itertools import pairwise
 
 import pytest
 
 from batchval.cli.cases import STAGES, compare, policy_of, read_cases
 from batchval.core.batches.validator import LogValidator
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
+from batchval.kafka_versions import (
+    DEFAULT_KAFKA_VERSION,
+    KAFKA_VERSIONS,
+    RELEASES,
+    changes_of,
+    find_release,
+)
 from batchval.policy import TopicPolicy
-from tests.evidence.conformance import corpus, fresh, oracle
+from tests.evidence.conformance import corpus, fresh, oracle, releases
 
-OLDER = list(corpus.VERSION_FILES)
-SAMPLES = {version: list(read_cases([file])) for version, file in corpus.VERSION_FILES.items()}
+OTHERS = list(corpus.RELEASE_FILES)
+SAMPLES = {release: list(read_cases([file])) for release, file in corpus.RELEASE_FILES.items()}
+FOUND = list(read_cases([releases.FOUND_OF_RELEASES]))
+#: CI builds these oracles and that of the newest; all others are for the nightly job
+IN_CI = ("3.6.2", "3.9.2", "4.1.2")
+ASKED = [
+    pytest.param(release, marks=pytest.mark.long if release in IN_CI else pytest.mark.slow)
+    for release in OTHERS
+]
+#: one release of each row
+OF_ROWS = {find_release(release).row.name: release for release in OTHERS}
+#: the stage whose answer a column changes; the others change defaults, or nothing in this table
+IN_STAGE = {
+    "first_checked_produce_version": "request",
+    "checks_order_at_once": "analyze",
+    "checks_record_length": "validate",
+    "rebuilds_empty_batches": "validate",
+    "knows_magic_0_has_no_time": "validate",
+    "drops_newer_epochs": "append",
+    "asks_marker_versions": "append",
+    "measures_markers": "append",
+}
 
 
 def append(case, mode):
@@ -42,56 +69,67 @@ def by_clients(cases):
     ]
 
 
-def test_every_version_has_an_oracle_and_a_sample():
-    assert list(oracle.KAFKA_VERSIONS) == list(KAFKA_VERSIONS)
-    assert list(get_args(KafkaVersionName)) == list(KAFKA_VERSIONS)
-    assert oracle.DEFAULT_KAFKA_VERSION == DEFAULT_KAFKA_VERSION
-    assert [*OLDER, DEFAULT_KAFKA_VERSION] == list(KAFKA_VERSIONS)
+def test_each_end_of_each_range_has_an_oracle():
+    """Find an oracle in each range, of its row and with its newest release where Kafka changed."""
+    for one in RELEASES:
+        if one.is_published:
+            of_row = [a for a in oracle.RELEASES if find_release(a).row.name == one.row]
+            assert one.last in of_row or [a for a in of_row if a[:4] == one.first[:4]]
+    assert set(OF_ROWS) == set(KAFKA_VERSIONS)
+    assert oracle.DEFAULT_RELEASE == DEFAULT_KAFKA_VERSION == oracle.RELEASES[-1]
+    assert [*OTHERS, DEFAULT_KAFKA_VERSION] == list(oracle.RELEASES)
 
 
-@pytest.mark.parametrize("version", OLDER)
-def test_the_sample_is_of_this_version(version):
-    families = Counter(case["family"] for case in SAMPLES[version])
-    assert {case["kafka_version"] for case in SAMPLES[version]} == {version}
-    assert len(families) == (104 if version == "3.9" else 103)
-    assert families["stated_length"] > 40
-    assert (families["produce_v0_v2"] > 40) == (
-        KAFKA_VERSIONS[version].first_checked_produce_version > 0
-    )
-    assert corpus.VERSION_FILES[version].stat().st_size < 200_000
+@pytest.mark.parametrize("release", OTHERS)
+def test_the_sample_is_of_this_release(release):
+    row = find_release(release).row
+    families = Counter(case["family"] for case in SAMPLES[release])
+    assert {case["kafka_version"] for case in SAMPLES[release]} == {release}
+    has_old_requests = row.first_checked_produce_version > 0
+    assert len(families) == 108 + (not row.checks_record_length) + has_old_requests
+    assert (families["stated_length"] > 40) != row.checks_record_length
+    assert (families["produce_v0_v2"] > 40) == has_old_requests
+    assert families["append_producers"] > 40
+    assert corpus.RELEASE_FILES[release].stat().st_size < 200_000
 
 
-@pytest.mark.parametrize("version", OLDER)
-def test_our_answers_are_those_of_this_version(version, provider):
-    assert [str(found) for case in SAMPLES[version] for found in compare(case)] == []
+@pytest.mark.parametrize("release", OTHERS)
+def test_our_answers_are_those_of_this_release(release, provider):
+    assert [str(found) for case in SAMPLES[release] for found in compare(case)] == []
 
 
-@pytest.mark.parametrize(("version", "other"), [("3.9", "4.1"), ("3.9", "4.4"), ("4.1", "4.4")])
-def test_another_version_answers_otherwise(version, other):
-    """Find cases of the sample for each table column that distinguishes two versions."""
-    differing = Counter(
-        found.stage
-        for case in SAMPLES[version]
-        for found in compare(case | {"kafka_version": other})[:1]
-    )
-    rows = KAFKA_VERSIONS[version], KAFKA_VERSIONS[other]
-    versions_differ = rows[0].first_checked_produce_version != rows[1].first_checked_produce_version
-    lengths_differ = rows[0].checks_record_length != rows[1].checks_record_length
-    assert (differing["request"] > 10) == versions_differ
-    assert (differing["validate"] > 10) == lengths_differ
+@pytest.mark.parametrize(("row", "other"), list(pairwise(KAFKA_VERSIONS)))
+def test_the_row_before_answers_otherwise(row, other):
+    """Find cases of either for the columns in which two successive rows differ."""
+    asked = [case | {"kafka_version": row} for case in SAMPLES[OF_ROWS[other]]]
+    asked += [case | {"kafka_version": other} for case in SAMPLES[OF_ROWS[row]]]
+    asked += [
+        case | {"kafka_version": other}
+        for case in FOUND
+        if find_release(case["kafka_version"]).row.name == row
+    ]
+    differing = Counter(stage for case in asked for stage in {one.stage for one in compare(case)})
+    changed = {IN_STAGE[column] for column in changes_of(other) if column in IN_STAGE}
+    assert changed
+    assert changed <= set(differing)
+    assert ("request" in differing) == ("request" in changed)
 
 
-@pytest.mark.parametrize("version", OLDER)
-def test_a_whole_append_ends_as_in_kafka(version, provider):
-    cases = by_clients(SAMPLES[version])
+def test_what_was_found_stays_repaired(provider):
+    assert [str(found) for case in FOUND for found in compare(case)] == []
+
+
+@pytest.mark.parametrize("release", OTHERS)
+def test_a_whole_append_ends_as_in_kafka(release, provider):
+    cases = by_clients(SAMPLES[release])
     answers = [(case["id"], int(append(case, "kafka").error_code)) for case in cases]
     assert answers == [(case["id"], case["expect"]["final_code"]) for case in cases]
 
 
-@pytest.mark.parametrize("version", OLDER)
-def test_what_strict_accepts_this_version_accepts(version, provider):
+@pytest.mark.parametrize("release", OTHERS)
+def test_what_strict_accepts_this_release_accepts(release, provider):
     accepted = Counter()
-    for case in by_clients(SAMPLES[version]):
+    for case in by_clients(SAMPLES[release]):
         strict = append(case, "strict")
         assert strict.error_code != -1
         if not strict.ok:
@@ -100,14 +138,15 @@ def test_what_strict_accepts_this_version_accepts(version, provider):
         assert strict.output == append(case, "kafka").output, case["id"]
         accepted[case["family"]] += 1
     assert accepted.total() > 30
-    assert (accepted["produce_v0_v2"] > 10) == (version == "3.9")
+    assert (accepted["produce_v0_v2"] > 10) == release.startswith("3.")
 
 
-@pytest.mark.parametrize("version", OLDER)
-def test_a_length_that_no_array_has_is_compared(version):
-    answers = [case["expect"][stage] for case in SAMPLES[version] for stage in STAGES]
-    assert sum(answer.get("cause") == "array_too_long" for answer in answers) > 3
-    assert not any(fresh.out_of_memory(case) for case in SAMPLES[version])
+@pytest.mark.parametrize("release", OTHERS)
+def test_a_length_that_no_array_has_is_compared(release):
+    answers = [case["expect"][stage] for case in SAMPLES[release] for stage in STAGES]
+    limited = find_release(release).row.checks_record_length
+    assert limited != (sum(answer.get("cause") == "array_too_long" for answer in answers) > 3)
+    assert not any(fresh.out_of_memory(case) for case in SAMPLES[release])
 
 
 def test_without_a_version_a_case_is_of_the_default():
@@ -115,17 +154,27 @@ def test_without_a_version_a_case_is_of_the_default():
     assert case["kafka_version"] == DEFAULT_KAFKA_VERSION
 
 
-def test_an_unknown_version_has_no_oracle():
-    with pytest.raises(oracle.OracleFailed, match=r"3\.9, 4\.1, 4\.4, not of 2\.8"):
-        oracle.jar("2.8")
+@pytest.mark.parametrize("release", ["2.8", "3.5.2", "4.4", "newest"])
+def test_a_release_without_an_oracle_is_refused(release):
+    with pytest.raises(oracle.OracleFailed, match=r"needs a full release of 3\.6\.0 or newer"):
+        oracle.jar(release)
+
+
+def test_no_id_stands_for_two_cases():
+    """Compare the ids of all cases that lie in the repository."""
+    files = [corpus.FILE, *corpus.RELEASE_FILES.values()]
+    ids = Counter(
+        case["id"] for case in read_cases([*files, releases.FOUND, releases.FOUND_OF_RELEASES])
+    )
+    assert [one for one, count in ids.items() if count > 1] == []
+    assert len(ids) > 7000
 
 
 @pytest.mark.jvm
-@pytest.mark.long
-@pytest.mark.parametrize("version", OLDER)
-def test_fresh_cases_agree(kafka, tmp_path, version):
+@pytest.mark.parametrize("release", ASKED)
+def test_fresh_cases_agree(kafka, tmp_path, release):
     file = tmp_path / "cases.jsonl.gz"
-    fresh.make(19, 400, file, version)
+    fresh.make(19, 400, file, release)
     count = fresh.Count()
     assert list(fresh.disagreements(file, count)) == []
     assert count.total.total() + len(count.unanswered) == 400
@@ -134,20 +183,20 @@ def test_fresh_cases_agree(kafka, tmp_path, version):
 
 @pytest.mark.jvm
 @pytest.mark.slow
-@pytest.mark.parametrize("version", OLDER)
-def test_the_command_makes_the_same_sample(kafka, version):
-    kept = gzip.decompress(corpus.VERSION_FILES[version].read_bytes()).splitlines()
-    made = corpus.of_version(version).splitlines()
+@pytest.mark.parametrize("release", OTHERS)
+def test_the_command_makes_the_same_sample(kafka, release):
+    kept = gzip.decompress(corpus.RELEASE_FILES[release].read_bytes()).splitlines()
+    made = corpus.of_release(release).splitlines()
     assert [a for a, b in zip(made, kept, strict=True) if a != b] == []
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("version", KAFKA_VERSIONS)
-def test_the_table_has_the_defaults_of_kafka(kafka, version):
-    lines = oracle.run("topic-keys", kafka_version=version).splitlines()
+@pytest.mark.parametrize("release", [*ASKED, DEFAULT_KAFKA_VERSION])
+def test_the_table_has_the_defaults_of_kafka(kafka, release):
+    lines = oracle.run("topic-keys", release=release, jvm=oracle.QUICK).splitlines()
     defaults = {key["name"]: key["default"] for key in map(json.loads, lines)}
-    row = KAFKA_VERSIONS[version]
-    policy = TopicPolicy.from_kafka_config({}, kafka_version=version)
+    row = find_release(release).row
+    policy = TopicPolicy.from_kafka_config({}, kafka_version=release)
     assert int(defaults["message.timestamp.after.max.ms"]) == row.message_timestamp_after_max_ms
     assert int(defaults["message.timestamp.after.max.ms"]) == policy.message_timestamp_after_max_ms
     assert (
@@ -164,9 +213,19 @@ def test_the_table_has_the_defaults_of_kafka(kafka, version):
 
 
 @pytest.mark.jvm
-def test_the_oracle_refuses_a_case_of_another_version(kafka):
-    case = {"id": "a", "family": "f", "cfg": {}, "batch_hex": "", "kafka_version": "4.1"}
+def test_the_oracle_refuses_a_case_of_another_release(kafka):
+    case = {"id": "a", "family": "f", "cfg": {}, "batch_hex": "", "kafka_version": "4.1.2"}
     (answered,) = kafka.answer([case])
-    assert answered["kafka_version"] == "4.1"
-    with pytest.raises(oracle.OracleFailed, match=r"case a asks Kafka 4\.1, this oracle is 4\.4"):
+    assert answered["kafka_version"] == "4.1.2"
+    refused = r"case a asks Kafka 4\.1\.2, this oracle is 4\.4\.0"
+    with pytest.raises(oracle.OracleFailed, match=refused):
         oracle.run("answer", "-", "-", stdin=json.dumps(case).encode() + b"\n")
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_the_command_of_a_release_names_its_row(kafka, capsys):
+    """Ask of two releases that the table has: the last patch of a range, and one before it."""
+    for release, row in (("4.2.1", "4.2.0"), ("4.2.2", "4.2.2")):
+        assert releases.main([release, "--cases", "600"]) == 0
+        assert f"Kafka {release} belongs to the row {row}" in capsys.readouterr().out

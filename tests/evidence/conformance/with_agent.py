@@ -1,6 +1,6 @@
 """Fresh cases through Kafka's LogValidator and log with the agent of ``broker/`` loaded.
 
-    python tests/evidence/conformance/with_agent.py [--seed S] [--cases N] [--kafka-version 3.9]
+    python tests/evidence/conformance/with_agent.py [--seed S] [--cases N] [--kafka-version 3.9.2]
         [--families PREFIX] [--jobs 2] [--without-append]
 
 Makes cases as `fresh.py` does and asks Kafka's own classes about each, in one JVM: as without the
@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 from batchval.core.claims import BatchClaims, attach, compute, to_tag  # noqa: E402
 from batchval.errors import BatchvalError  # noqa: E402
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION  # noqa: E402
 from tests.evidence.conformance import oracle  # noqa: E402
 from tests.evidence.conformance.claims_path import is_one_batch  # noqa: E402
 from tests.support.jvm_agents import broker_agent  # noqa: E402
@@ -156,9 +156,7 @@ def run_round(seed: int, cases: int, version: str, families: str, without_append
             Path(name) / file for file in ("made.jsonl", "asked.jsonl", "answered.jsonl")
         )
         settings = ("--seed", str(seed), "--cases", str(cases), "--families", families)
-        oracle.run(
-            "generate", *settings, str(made), kafka_version=version, jvm=oracle.options_for(cases)
-        )
+        oracle.run("generate", *settings, str(made), release=version, jvm=oracle.options_for(cases))
         with made.open() as lines:
             some = [json.loads(line) for line in lines]
         some = some[:cases]
@@ -170,7 +168,7 @@ def run_round(seed: int, cases: int, version: str, families: str, without_append
         with asks.open("w") as file:
             file.writelines(json.dumps(one.case) + "\n" for one in asked)
         jvm = [*oracle.options_for(cases), f"-javaagent:{broker_agent()}={OPTIONS}"]
-        oracle.run("answer", str(asks), str(answered), kafka_version=version, jvm=jvm)
+        oracle.run("answer", str(asks), str(answered), release=version, jvm=jvm)
         with answered.open() as lines:
             return compared(asked, [json.loads(line)["expect"] for line in lines])
 
@@ -201,9 +199,7 @@ def main() -> int:
     parser.add_argument(
         "--cases", type=int, default=DEFAULT_CASES, help=f"Default {DEFAULT_CASES}."
     )
-    parser.add_argument(
-        "--kafka-version", choices=list(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION
-    )
+    parser.add_argument("--kafka-version", choices=oracle.RELEASES, default=DEFAULT_KAFKA_VERSION)
     parser.add_argument("--families", default="", help="Those alone whose names start so.")
     parser.add_argument("--jobs", type=int, default=1, help="JVMs at once.")
     parser.add_argument(

@@ -23,9 +23,9 @@ MARGIN = 1 << 20  # bytes of heap that a JVM's own work may take
 @pytest.mark.parametrize(
     ("version", "count"),
     [
-        pytest.param("3.9", 1_000_000, marks=pytest.mark.slow),
-        pytest.param("4.1", 1_000_000, marks=pytest.mark.slow),
-        pytest.param("4.4", 10_000_000, marks=pytest.mark.slow),
+        pytest.param("3.9.2", 1_000_000, marks=pytest.mark.slow),
+        pytest.param("4.1.2", 1_000_000, marks=pytest.mark.slow),
+        pytest.param("4.4.0", 10_000_000, marks=pytest.mark.slow),
     ],
 )
 def test_no_request_is_retained(tmp_path: Path, version: str, count: int) -> None:

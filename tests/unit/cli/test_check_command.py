@@ -87,6 +87,7 @@ def test_json_lines(run: Run, mixed: Path) -> None:
     assert summary == {
         "schema_version": 1,
         "type": "summary",
+        "kafka_version": "4.4.0",
         "files": 1,
         "batches": 2,
         "records": 3,
@@ -414,7 +415,27 @@ def test_the_version_of_kafka(run: Run, tmp_path: Path) -> None:
         assert (code, "36 timestamp-out-of-range" in out) == (1, True)
     hour = ("--config", "message.timestamp.after.max.ms=3600000")
     assert run(*words, "--kafka-version", "3.9", *hour)[0] == 1
-    assert run(*words, "--kafka-version", "2.8")[0] == 2
+
+
+def test_a_release_of_kafka_is_named(run: Run, tmp_path: Path) -> None:
+    """Name a minor, a newer release and an unknown one: what answers is said, once."""
+    file = write(tmp_path, GOOD)
+    said = {
+        "4.2.1": ("4.2.1", ""),
+        "4.3": ("4.3.1", "--kafka-version 4.3 means 4.3.1, its newest patch release"),
+        "4.5": (
+            "4.5.0",
+            "warning: Kafka 4.5.0 is newer than this batchval, which answers as Kafka 4.4.0 does",
+        ),
+    }
+    for asked, (name, text) in said.items():
+        code, out, err = run("check", "--json", "--kafka-version", asked, file)
+        assert (code, err) == (0, text and f"batchval check: {text}\n")
+        assert json.loads(out)["kafka_version"] == name
+    code, _, err = run("check", "--kafka-version", "2.7", file)
+    assert code == 2
+    assert "must be a release from 3.6.0 to 4.4.0" in err
+    assert "(nearest: 3.6.0)" in err
 
 
 def test_the_version_of_kafka_changes_the_rule_that_names_a_length(

@@ -231,7 +231,8 @@ def test_verify_exits_1_on_a_lie(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("claims", "verify", "--json", path)
     row, summary = map(json.loads, out.splitlines())
     assert summary == {
-        "schema_version": 1, "type": "summary", "file": str(path), "honest": 1, "false": 1, "without": 1,
+        "schema_version": 1, "type": "summary", "file": str(path), "kafka_version": "4.4.0",
+        "honest": 1, "false": 1, "without": 1,
     }  # fmt: skip
     assert (code, row["rule"], row["carried"]["records.number"], row["true"]["records.number"]) == (
         1,

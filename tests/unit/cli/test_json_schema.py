@@ -101,7 +101,7 @@ def test_the_page_describes_these_documents() -> None:
         ("check", "partition_transactions"), ("check", "transaction"),
         ("audit", "partition_transactions"), ("audit", "transaction"),
         ("dump", "batch"), ("dump", "record"), ("dump", "damage"),
-        ("rule", "rule"),
+        ("rule", "rule"), ("rule --versions", "row"),
         ("audit", "finding"), ("audit", "note"), ("audit", "summary"),
         ("audit --compare", "difference"), ("audit --compare", "topic"), ("audit --compare", "summary"),
         ("audit --plan", "plan"),
@@ -183,6 +183,7 @@ def test_dump(run: Run, tmp_path: Path) -> None:
 
 def test_rule(run: Run) -> None:
     compared("rule", lines(run("rule", "--json")[1]), "rule")
+    compared("rule --versions", lines(run("rule", "--versions", "--json")[1]), "row")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from batchval.errors import RETRIABLE
+from batchval.kafka_versions import KAFKA_VERSIONS
 from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
 
@@ -97,3 +98,14 @@ def test_an_unknown_rule(run: Run, name: str, complaint: str) -> None:
     assert err.startswith(f"batchval rule: {complaint}")
     assert err.endswith("(see batchval rule --help)\n")
     assert len(err.splitlines()) == 1
+
+
+def test_versions_of_kafka(run: Run) -> None:
+    code, out, err = run("rule", "--versions")
+    assert (code, err) == (0, "")
+    assert "4.2.0  4.2.0 to 4.2.1, 4.3.0 to 4.3.1\n       asks_marker_versions: yes\n" in out
+    rows = [json.loads(line) for line in run("rule", "--versions", "--json")[1].splitlines()]
+    assert [row["row"] for row in rows] == list(KAFKA_VERSIONS)
+    assert rows[-1]["releases"] == ["4.2.2", "4.4.0"]
+    code, _, err = run("rule", "14", "--versions")
+    assert (code, "--versions cannot be combined with a rule" in err) == (2, True)

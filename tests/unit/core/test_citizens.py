@@ -211,7 +211,7 @@ def test_reprs() -> None:
     assert repr(LogValidator(TopicPolicy(compression_type="lz4"), extras={"S1": "report"})) == (
         "LogValidator(TopicPolicy(compression_type='lz4'), mode='strict', profile='produce', "
         "extras={'S1': 'report'}, max_decompressed_bytes=67108864, clock_ns=None, "
-        "kafka_version='4.4')"
+        "kafka_version='4.4.0')"
     )
     assert eval(repr(VALIDATORS[-1])) == VALIDATORS[-1]
     assert repr(TopicPolicy()) == "TopicPolicy()"

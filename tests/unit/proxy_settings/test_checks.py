@@ -562,7 +562,7 @@ WANTED = """\
 30: topics.policies[0].max_mesage_bytes: unknown key (nearest known key: max.message.bytes)
 31: topics.policies[1].match: 'orders.*' never decides
 32: topics.policies[2]: must be keys and values
-33: validation.kafka_version: must be one of 3.9, 4.1, 4.4, in quotes
+33: validation.kafka_version: must be in quotes
 34: limits.max_frame_bytes: must be at least 1024, not 1
 34: limits.idle_timeout_ms: must be a whole number
 34: limits.max_connections_per_address: 20000 has no effect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.kit.topics import FirstMatch
 from batchval.proxy.produce.policies import TopicLookup
 from batchval.proxy.settings.config import Settings, TopicRule
-from batchval.proxy.settings.loading import ConfigError, load, settings_from, shown
+from batchval.proxy.settings.loading import ConfigError, drafted, load, settings_from, shown
 from batchval.proxy.settings.setting_types import Address, Secret
 from batchval.rules import EXTRAS, Rule
 
@@ -74,9 +75,25 @@ def test_extras_are_reported_by_default() -> None:
     assert settings(validation={"rules": "kafka"}).validation.arguments["extras"] == {}
 
 
+def test_a_release_of_kafka_that_is_newer_is_a_warning() -> None:
+    for asked, name in (("4.2", "4.2.2"), ("4.2.1", "4.2.1"), ("3.9", "3.9.2")):
+        draft = drafted(MINIMAL_SETTINGS | {"validation": {"kafka_version": asked}})
+        assert draft.finished().validation.kafka_version == name
+        assert draft.warning_lines() == []
+    draft = drafted(MINIMAL_SETTINGS | {"validation": {"kafka_version": "4.6"}})
+    assert draft.finished().validation.kafka_version == "4.6.0"
+    assert draft.warning_lines() == [
+        "validation.kafka_version: Kafka 4.6.0 is newer than this batchval, "
+        "which answers as Kafka 4.4.0 does"
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert LogValidator(**draft.finished().validation.arguments).kafka_version == "4.6.0"
+
+
 def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:
-    assert settings().validation.kafka_version == "4.4"
-    assert settings(validation={"kafka_version": "3.9"}).validation.kafka_version == "3.9"
+    assert settings().validation.kafka_version == "4.4.0"
+    assert settings(validation={"kafka_version": "3.9"}).validation.kafka_version == "3.9.2"
     rule = TopicRule.model_validate({"match": "*", "max.message.bytes": 5})
     found = {v: rule.policy(v).message_timestamp_after_max_ms for v in ("3.9", "4.1", "4.4")}
     assert found == {"3.9": 2**63 - 1, "4.1": 3_600_000, "4.4": 3_600_000}
@@ -314,8 +331,11 @@ TOGETHER = [
         {"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}},
         "extras belong to the rules strict",
     ),
-    ({"validation": {"kafka_version": "2.8"}}, "validation.kafka_version: must be 3.9, 4.1 or 4.4"),
-    ({"validation": {"kafka_version": 3.9}}, 'must be one of 3.9, 4.1, 4.4, in quotes: "3.9"'),
+    (
+        {"validation": {"kafka_version": "2.8"}},
+        "validation.kafka_version: must be a release from 3.6.0 to 4.4.0",
+    ),
+    ({"validation": {"kafka_version": 3.9}}, 'validation.kafka_version: must be in quotes: "3.9"'),
     ({"limits": {"max_bytes_held": 1 << 20}}, "could never pass"),
     ({"limits": {"max_connections": None}}, "must be a whole number"),
     ({"limits": {"threads": True}}, "must be a whole number"),

@@ -126,8 +126,8 @@ public final class Answer {
         to.put("next_offset", outcome.nextOffset());
         to.put("size_maybe_changed", result.messageSizeMaybeChanged());
         to.put("in_place", records.buffer().array() == buffer.array());
-        to.put("converted", result.recordValidationStats().numRecordsConverted());
-        to.put("temp_bytes", result.recordValidationStats().temporaryMemoryBytes());
+        to.put("converted", result.converted());
+        to.put("temp_bytes", result.temporaryBytes());
         byte[] output = Bytes.of(records.buffer());
         to.put("out_len", output.length);
         to.put("out_sha256", Digest.ofBytes(output));

@@ -25,12 +25,12 @@ final class AnswerCommand {
 
     /** Sets expect, and kafka_version where it is not the default. */
     private static void answer(ObjectNode c) {
-        String asked = c.path("kafka_version").asText(Kafka.LINE);
-        if (!asked.equals(Kafka.LINE))
+        String asked = c.path("kafka_version").asText(Kafka.RELEASE);
+        if (!asked.equals(Kafka.RELEASE))
             throw new IllegalArgumentException("case " + c.path("id").asText() + " asks Kafka "
-                + asked + ", this oracle is " + Kafka.LINE);
-        if (!Kafka.LINE.equals(Kafka.DEFAULT_LINE))
-            c.put("kafka_version", Kafka.LINE);
+                + asked + ", this oracle is " + Kafka.RELEASE);
+        if (!Kafka.RELEASE.equals(Kafka.DEFAULT_RELEASE))
+            c.put("kafka_version", Kafka.RELEASE);
         c.set("expect", of(c));
     }
 

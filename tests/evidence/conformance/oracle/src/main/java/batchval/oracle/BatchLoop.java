@@ -15,8 +15,8 @@ import java.util.stream.StreamSupport;
 
 /**
  * The broker's loop over the batches before validation: UnifiedLog.analyzeAndValidateRecords, which
- * is private there and the same in 3.9.2, 4.1.2 and 4.4.0. The order of questions is restated here;
- * each question is asked of Kafka's own MutableRecordBatch.
+ * is private there. The order of questions is restated here, with the two differences between the
+ * releases (LogClasses); each question is asked of Kafka's own MutableRecordBatch.
  */
 public final class BatchLoop {
     private final AppendOrigin origin;
@@ -59,9 +59,15 @@ public final class BatchLoop {
                 lastOffset = batch.lastOffset();
                 look(batch);
             }
-            if (requireOffsetsInOrder && !inOrder)
-                throw KafkaClasses.offsetsOutOfOrder("offsets " + offsets(records));
+            if (LogClasses.CHECKS_ORDER_AT_ONCE)
+                checkOrder(inOrder, records);
         }
+        checkOrder(inOrder, records);
+    }
+
+    private void checkOrder(boolean inOrder, MemoryRecords records) {
+        if (requireOffsetsInOrder && !inOrder)
+            throw LogClasses.offsetsOutOfOrder("offsets " + offsets(records));
     }
 
     private void look(MutableRecordBatch batch) {
@@ -79,7 +85,8 @@ public final class BatchLoop {
 
     /** UnifiedLog.hasHigherPartitionLeaderEpoch. */
     private boolean isAheadOfReplica(RecordBatch batch) {
-        return origin == AppendOrigin.REPLICATION && batch.partitionLeaderEpoch() != RecordBatch.NO_PARTITION_LEADER_EPOCH
+        return LogClasses.DROPS_NEWER_EPOCHS && origin == AppendOrigin.REPLICATION
+            && batch.partitionLeaderEpoch() != RecordBatch.NO_PARTITION_LEADER_EPOCH
             && batch.partitionLeaderEpoch() > leaderEpoch;
     }
 

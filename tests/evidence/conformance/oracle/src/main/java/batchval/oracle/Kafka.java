@@ -7,12 +7,10 @@ import java.util.Properties;
 
 /** Which Kafka this is. */
 public final class Kafka {
-    /** The release, for example 4.4.0. */
-    public static final String VERSION = property("kafka");
-    /** The version that a case names: 3.9, 4.1 or 4.4. */
-    public static final String LINE = property("line");
+    /** The release, for example 4.2.1: a case names it. */
+    public static final String RELEASE = property("kafka");
     /** Whose answers a case without kafka_version has. */
-    public static final String DEFAULT_LINE = "4.4";
+    public static final String DEFAULT_RELEASE = "4.4.0";
 
     private static String property(String name) {
         Properties p = new Properties();

@@ -1,11 +1,7 @@
 package batchval.oracle;
 
-import batchval.oracle.bench.BenchBatches;
-import batchval.oracle.bench.BenchCommand;
 import batchval.oracle.generate.GenerateCommand;
-import batchval.oracle.golden.Golden;
 
-import java.nio.file.Path;
 import java.util.Arrays;
 
 /** The oracle's commands; README.md describes them. */
@@ -17,7 +13,7 @@ public final class Main {
           accepts                              answers batches with error codes alone (binary,
                                                standard streams)
           down-convert                         converts batches down to magic 0 and 1 (binary,
-                                               standard streams; Kafka 3.9 alone)
+                                               standard streams; the oracle of 3.9.2)
           utf8                                 new String(bytes, UTF_8).getBytes(UTF_8) of each
                                                line of hex
           generate --seed N [--cases N] [--families PREFIX] OUT
@@ -26,12 +22,13 @@ public final class Main {
                                                before the append
           error-answers IN OUT                 adds Kafka's answers to requests that fail as a
                                                whole
-          golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
-          bench-batches [--seed N] DIR         writes the batches that are timed
-          bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
           topic-keys [OUT]                     Kafka's topic configuration keys: name, default,
                                                allowed values
+        commands of the newest release alone:
+          golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
+          bench-batches [--seed N] DIR         writes the batches that are timed
+          bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
         """;
 
     public static void main(String[] args) throws Exception {
@@ -45,10 +42,6 @@ public final class Main {
             case "accepts" -> {
                 need(rest.length == 0);
                 AcceptsCommand.run(System.out);
-            }
-            case "down-convert" -> {
-                need(rest.length == 0);
-                DownConvertCommand.run(System.out);
             }
             case "utf8" -> {
                 need(rest.length == 0);
@@ -68,22 +61,6 @@ public final class Main {
                 need(rest.length == 2);
                 ErrorAnswersCommand.run(rest[0], rest[1]);
             }
-            case "golden" -> {
-                need(rest.length == 1);
-                Golden.run(Path.of(rest[0]));
-            }
-            case "bench-batches" -> {
-                Options o = Options.parse(rest, "--seed");
-                need(o.rest().size() == 1);
-                BenchBatches.run(o.number("--seed", 0), Path.of(o.rest().get(0)));
-            }
-            case "bench" -> {
-                Options o = Options.parse(rest, "--benchmark", "--files", "--forks", "--warmups", "--iterations", "--ms");
-                need(o.rest().size() == 2);
-                BenchCommand.Plan plan = new BenchCommand.Plan(o.text("--benchmark", "brokerPath"), o.text("--files", "v2-*.bin"),
-                    (int) o.number("--forks", 1), (int) o.number("--warmups", 3), (int) o.number("--iterations", 3), o.number("--ms", 400));
-                BenchCommand.run(plan, Path.of(o.rest().get(0)), Path.of(o.rest().get(1)));
-            }
             case "errors" -> {
                 need(rest.length <= 1);
                 ErrorsCommand.run(rest.length == 1 ? rest[0] : "-");
@@ -92,7 +69,7 @@ public final class Main {
                 need(rest.length <= 1);
                 TopicKeysCommand.run(rest.length == 1 ? rest[0] : "-");
             }
-            default -> need(false);
+            default -> need(More.run(command, rest));
         }
     }
 

@@ -1,10 +1,8 @@
 package batchval.oracle;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
-import org.apache.kafka.server.record.BrokerCompressionType;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
@@ -42,9 +40,8 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
      * As UnifiedLog asks for it: the topic's levels count where its compression.type names the
      * codec.
      */
-    Compression targetFor(CompressionType found) {
-        LogConfig topic = new LogConfig(compression);
-        return BrokerCompressionType.targetCompression(topic.compression, found);
+    Object targetFor(CompressionType found) {
+        return LogClasses.targetFor(new LogConfig(compression), found);
     }
 
     /** The keys compression.*: the target, and the levels that the case names. */

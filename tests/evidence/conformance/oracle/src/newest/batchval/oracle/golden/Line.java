@@ -91,7 +91,7 @@ final class Line {
 
     /** stage: whose answer in kafka mode must name the rule on the lines that break it. */
     ObjectNode toJson(String id, String slug, String stage) {
-        ObjectNode o = Json.object().put("id", slug + "/" + name).put("family", "golden").put("kafka", Kafka.VERSION);
+        ObjectNode o = Json.object().put("id", slug + "/" + name).put("family", "golden").put("kafka", Kafka.RELEASE);
         o.putObject("rule").put("id", id).put("stage", stage).put("broken", !name.startsWith("obeys"));
         o.put("profile", findings == null ? "produce" : "log");
         o.set("cfg", cfg);

@@ -1,6 +1,5 @@
 package batchval.oracle.bytes;
 
-import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.utils.internals.ByteBufferOutputStream;
 
@@ -10,8 +9,9 @@ import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 
 import batchval.oracle.Bytes;
+import batchval.oracle.LogClasses;
 
-/** Compresses as a Kafka producer does: Compression.wrapForOutput. */
+/** Compresses as a Kafka producer does: Compression.wrapForOutput, before 3.8 CompressionType.wrapForOutput. */
 public final class Codec {
     public static final CompressionType[] ALL = CompressionType.values();
     /** zstd came with magic 2. */
@@ -33,7 +33,7 @@ public final class Codec {
     /** The same for content too large to hold. */
     public static byte[] compress(CompressionType type, int magic, Writer plain) {
         ByteBufferOutputStream out = new ByteBufferOutputStream(1 << 16);
-        try (OutputStream to = Compression.of(type).build().wrapForOutput(out, (byte) magic)) {
+        try (OutputStream to = LogClasses.compressing(type, out, (byte) magic)) {
             plain.write(to);
         } catch (IOException e) {
             throw new UncheckedIOException(e);

@@ -1,9 +1,9 @@
 package batchval.oracle.generate;
 
 import batchval.oracle.Bytes;
+import batchval.oracle.LogClasses;
 import batchval.oracle.generate.Content.KeyValue;
 
-import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
@@ -33,9 +33,10 @@ public final class Built {
                         int leaderEpoch) {
         boolean has = by != Producer.PLAIN;
         long appendTime = type == TimestampType.LOG_APPEND_TIME ? Content.NOW - 5 : -1;
-        try (MemoryRecordsBuilder b = new MemoryRecordsBuilder(ByteBuffer.allocate(FIRST_SIZE), (byte) magic, Compression.of(c).build(), type,
-            baseOffset, appendTime, has ? PRODUCER_ID : -1, has ? PRODUCER_EPOCH : -1, has ? BASE_SEQUENCE : -1,
-            by == Producer.TRANSACTIONAL, false, leaderEpoch, Integer.MAX_VALUE)) {
+        try (MemoryRecordsBuilder b = LogClasses.builder(ByteBuffer.allocate(FIRST_SIZE),
+            (byte) magic, c, type, baseOffset, appendTime, has ? PRODUCER_ID : -1,
+            has ? PRODUCER_EPOCH : -1, has ? BASE_SEQUENCE : -1, by == Producer.TRANSACTIONAL,
+            leaderEpoch)) {
             for (KeyValue x : records)
                 b.append(x.timestamp(), x.key(), x.value(), x.headers());
             return Bytes.of(b.build().buffer());

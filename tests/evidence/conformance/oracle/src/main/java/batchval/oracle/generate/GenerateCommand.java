@@ -1,6 +1,7 @@
 package batchval.oracle.generate;
 
 import batchval.oracle.Json;
+import batchval.oracle.Kafka;
 
 import java.io.IOException;
 import java.io.OutputStream;
@@ -33,12 +34,18 @@ public final class GenerateCommand {
                 if (wanted >= 0 && cases.size() > left)
                     cases = sample(cases, left, new Random(seed));
                 for (Case c : cases)
-                    Json.line(to, c.toJson(String.format("k%d-%06d", seed, number++)));
+                    Json.line(to, c.toJson(id(seed, number++)));
                 left -= cases.size();
                 if (wanted < 0)
                     break;
             }
         }
+    }
+
+    /** The passes of other releases hold other cases, so these have other ids. */
+    private static String id(long seed, int number) {
+        String release = Kafka.RELEASE.equals(Kafka.DEFAULT_RELEASE) ? "" : Kafka.RELEASE + "-";
+        return String.format("k%d-%s%06d", seed, release, number);
     }
 
     /** As many of the cases, in their order, each family with its share. */

@@ -1,7 +1,7 @@
 package batchval.oracle.generate;
 
 import batchval.oracle.Json;
-import batchval.oracle.KafkaClasses;
+import batchval.oracle.LogClasses;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
@@ -38,12 +38,11 @@ final class Pass {
         Legacy.make(p);
         Follower.make(p);
         Mixtures.make(p);
-        if (KafkaClasses.ADMITS_PRODUCE_V0)
+        if (LogClasses.ADMITS_PRODUCE_V0)
             OldRequests.make(p);
-        if (!KafkaClasses.CHECKS_LENGTHS)
+        if (!LogClasses.CHECKS_LENGTHS)
             StatedLengths.make(p, first);
-        if (KafkaClasses.HAS_APPEND_STAGE)
-            Appends.make(p);
+        Appends.make(p);
         if (first) {
             Large.make(p);
             Bombs.make(p);

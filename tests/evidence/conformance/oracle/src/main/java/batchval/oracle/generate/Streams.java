@@ -1,12 +1,11 @@
 package batchval.oracle.generate;
 
 import batchval.oracle.Bytes;
+import batchval.oracle.LogClasses;
 import batchval.oracle.bytes.Codec;
 import batchval.oracle.bytes.V2Batch;
 
-import com.github.luben.zstd.Zstd;
 import org.apache.kafka.common.record.internal.CompressionType;
-import org.xerial.snappy.Snappy;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -90,13 +89,13 @@ final class Streams {
                 header(p, r, CompressionType.LZ4, flipped(lz4, i, 1 << bit));
         for (int i = 0; i < 20; i++)
             header(p, r, CompressionType.SNAPPY, flipped(snappy, i, 0x81));
-        header(p, r, CompressionType.SNAPPY, rawSnappy(plain));
+        header(p, r, CompressionType.SNAPPY, LogClasses.snappy(plain));
         for (int i = 0; i < 8; i++)
             header(p, r, CompressionType.ZSTD, flipped(zstd, i, 0x40));
         header(p, r, CompressionType.ZSTD, Bytes.cat(SKIPPABLE_FRAME, zstd));
         header(p, r, CompressionType.ZSTD, Bytes.cat(zstd, SKIPPABLE_FRAME));
-        header(p, r, CompressionType.ZSTD, Zstd.compress(plain, 19));
-        header(p, r, CompressionType.ZSTD, Zstd.compress(plain, -5));
+        header(p, r, CompressionType.ZSTD, LogClasses.zstd(plain, 19));
+        header(p, r, CompressionType.ZSTD, LogClasses.zstd(plain, -5));
         for (int windowLog = 24; windowLog <= 31; windowLog++)
             header(p, r, CompressionType.ZSTD, rawBlock(windowLog, plain));
     }
@@ -106,15 +105,6 @@ final class Streams {
         byte[] header = {0x28, (byte) 0xb5, 0x2f, (byte) 0xfd, 0, (byte) ((windowLog - 10) << 3)};
         byte[] block = {(byte) ((plain.length << 3) | 1), (byte) (plain.length >> 5), (byte) (plain.length >> 13)};
         return Bytes.cat(header, block, plain);
-    }
-
-    /** Without the framing that Kafka's snappy streams have. */
-    private static byte[] rawSnappy(byte[] plain) {
-        try {
-            return Snappy.compress(plain);
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
     }
 
     private static void header(Pass p, Random r, CompressionType c, byte[] body) {

@@ -34,14 +34,14 @@ final class AppendStage {
             to.put("skipped", true);
             return;
         }
+        if (log == null)
+            log = new RealLog();  // what fails here is no answer of Kafka
         try {
             if (s.origin() == AppendOrigin.CLIENT) {
                 RequestUtils.hasTransactionalRecords(
                     Requests.of(s.produceVersion(), List.of(input)));
                 ProduceRequest.validateRecords(s.produceVersion(), Requests.records(input));
             }
-            if (log == null)
-                log = new RealLog();
             accepted(to, input, log.append(input, s));
         } catch (Throwable t) {
             Failure.put(to, t);

@@ -3,17 +3,11 @@ package batchval.oracle;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
-import org.apache.kafka.common.utils.Time;
-import org.apache.kafka.server.common.RequestLocal;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
-import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
-import org.apache.kafka.storage.internals.log.UnifiedLog;
-import org.apache.kafka.storage.internals.log.VerificationGuard;
-import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -21,10 +15,11 @@ import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledFuture;
 import java.util.stream.Stream;
 
@@ -51,9 +46,12 @@ final class RealLog {
     private static final int CONFIGURATIONS = 4096;
     private static final Path MEMORY = Path.of("/dev/shm");
 
-    private final Clock clock = new Clock();
+    /** VerificationGuard.SENTINEL, "nothing to verify"; before 3.7 that is null. */
+    private static final Object GUARD = sentinel();
+
+    private final Clock clock = new Clock(0);
     private final Map<Object, LogConfig> configurations = new HashMap<>();
-    private final UnifiedLog log;
+    private final Object log;
     private boolean clean = true;
 
     RealLog() {
@@ -62,14 +60,50 @@ final class RealLog {
                 : Files.createTempDirectory("oracle");
             Runtime.getRuntime().addShutdownHook(new Thread(() -> delete(folder)));
             Path partition = Files.createDirectory(folder.resolve("t-0"));
-            log = UnifiedLog.create(partition.toFile(), configuration(Settings.of(Json.object())),
-                0, 0, new AtOnce(), new BrokerTopicStats(), clock, TRANSACTION_TIMEOUT_MS,
-                new ProducerStateManagerConfig(PRODUCER_EXPIRATION_MS, false),
-                PRODUCER_EXPIRATION_MS,
-                new LogDirFailureChannel(1), true, Optional.empty());
+            log = create(partition);
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
+    }
+
+    private Object create(Path partition) {
+        // lastShutdownClean, keepPartitionMetadataFile, remoteStorageSystemEnable
+        Object[] values = {partition.toFile(), configuration(Settings.of(Json.object())), 0L, 0L,
+            new AtOnce(), topicStats(), clock.time, TRANSACTION_TIMEOUT_MS,
+            new ProducerStateManagerConfig(PRODUCER_EXPIRATION_MS, false),
+            PRODUCER_EXPIRATION_MS, new LogDirFailureChannel(1), true, false, false,
+            new ConcurrentHashMap<>(), offsetsListener()};
+        return Reflect.callStatic(LogClasses.LOG, LogClasses.CHECKS_ORDER_AT_ONCE ? "create"
+            : "apply", with(values, LogClasses.absent()));
+    }
+
+    private static Object topicStats() {
+        Class<?> stats = Reflect.need("org.apache.kafka.storage.log.metrics.BrokerTopicStats",
+            "kafka.server.BrokerTopicStats");
+        return Reflect.make(stats, with(LogClasses.absent(), false));
+    }
+
+    private static Object offsetsListener() {
+        return Reflect.doingNothing(Reflect.need(
+            "org.apache.kafka.storage.internals.log.LogOffsetsListener",
+            "kafka.log.LogOffsetsListener"));
+    }
+
+    private static Object noCaching() {
+        Class<?> java = Reflect.find("org.apache.kafka.server.common.RequestLocal");
+        return java != null ? Reflect.callStatic(java, "noCaching")
+            : Reflect.callStatic(Reflect.need("kafka.server.RequestLocal"), "NoCaching");
+    }
+
+    private static Object sentinel() {
+        Class<?> guard = Reflect.find("org.apache.kafka.storage.internals.log.VerificationGuard");
+        return guard == null ? null : Reflect.getStatic(guard, "SENTINEL");
+    }
+
+    private static Object[] with(Object[] values, Object... more) {
+        Object[] all = Arrays.copyOf(values, values.length + more.length);
+        System.arraycopy(more, 0, all, values.length, more.length);
+        return all;
     }
 
     /**
@@ -81,38 +115,55 @@ final class RealLog {
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(input.clone()));
         clean = false;
         Agent.carry(records, s);
-        switch (s.origin()) {
-            case REPLICATION -> log.appendAsFollower(records, s.leaderEpoch());
-            case COORDINATOR -> log.appendAsLeader(records, s.leaderEpoch(),
-                AppendOrigin.COORDINATOR, RequestLocal.noCaching(), VerificationGuard.SENTINEL,
-                MARKER_VERSION);
-            default -> log.appendAsLeader(records, s.leaderEpoch(), s.origin());
-        }
+        if (s.origin() == AppendOrigin.REPLICATION)
+            Reflect.call(log, "appendAsFollower", records, s.leaderEpoch());
+        else
+            Reflect.call(log, "appendAsLeader", leaderArguments(records, s));
         return stored();
+    }
+
+    /**
+     * Markers come from a coordinator, with the version of their transaction (since 4.2); the other
+     * origins have none to give.
+     */
+    private static Object[] leaderArguments(MemoryRecords records, Settings s) {
+        Object[] values = {records, s.leaderEpoch(), s.origin(), LogClasses.latestProtocol(),
+            noCaching()};
+        if (GUARD != null)
+            values = with(values, GUARD);
+        return s.origin() == AppendOrigin.COORDINATOR ? with(values, MARKER_VERSION) : values;
     }
 
     /** The log's end offset after an append. */
     long endOffset() {
-        return log.logEndOffset();
+        return (long) Reflect.call(log, "logEndOffset");
     }
 
     private void reset(Settings s) {
-        if (!clean || log.logEndOffset() != s.firstOffset())
-            log.truncateFullyAndStartAt(s.firstOffset(), Optional.empty());
+        if (!clean || endOffset() != s.firstOffset())
+            Reflect.call(log, "truncateFullyAndStartAt",
+                with(LogClasses.absent(), s.firstOffset()));
         clean = true;
         clock.now = s.now();
-        log.updateConfig(configuration(s));
+        Reflect.call(log, "updateConfig", configuration(s));
     }
 
     private byte[] stored() throws IOException {
         ByteArrayOutputStream all = new ByteArrayOutputStream();
-        for (LogSegment segment : log.logSegments()) {
-            FileRecords records = segment.log();
+        for (Object segment : segments()) {
+            FileRecords records = (FileRecords) Reflect.call(segment, "log");
             ByteBuffer bytes = ByteBuffer.allocate(records.sizeInBytes());
             records.readInto(bytes, 0);
             all.write(bytes.array(), 0, bytes.limit());
         }
         return all.toByteArray();
+    }
+
+    /** A collection of Scala before 3.8. */
+    private Iterable<?> segments() {
+        Object segments = Reflect.call(log, "logSegments");
+        return segments instanceof Iterable<?> all ? all : (Iterable<?>) Reflect.callStatic(
+            Reflect.need("scala.jdk.javaapi.CollectionConverters"), "asJava", segments);
     }
 
     private LogConfig configuration(Settings s) {
@@ -127,7 +178,7 @@ final class RealLog {
             s.timestampType() == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime");
         topic.put("message.timestamp.before.max.ms", Long.toString(s.beforeMaxMs()));
         topic.put("message.timestamp.after.max.ms", Long.toString(s.afterMaxMs()));
-        topic.put("internal.segment.bytes", SEGMENT_BYTES);
+        topic.put("segment.bytes", SEGMENT_BYTES);
         topic.put("segment.index.bytes", INDEX_BYTES);
         topic.put("index.interval.bytes", NO_INDEX_ENTRIES);
         return configurations.computeIfAbsent(topic, key -> new LogConfig(topic));
@@ -138,25 +189,6 @@ final class RealLog {
             all.sorted(Comparator.reverseOrder()).forEach(p -> p.toFile().delete());
         } catch (IOException e) {
             throw new UncheckedIOException(e);
-        }
-    }
-
-    /** A clock that stands at the case's now. */
-    private static final class Clock implements Time {
-        private long now = 0;
-
-        @Override
-        public long milliseconds() {
-            return now;
-        }
-
-        @Override
-        public long nanoseconds() {
-            return 0;
-        }
-
-        @Override
-        public void sleep(long ms) {
         }
     }
 

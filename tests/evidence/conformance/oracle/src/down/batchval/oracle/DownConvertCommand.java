@@ -1,10 +1,14 @@
 package batchval.oracle;
 
+import org.apache.kafka.clients.consumer.internals.ReadCommitted;
 import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.message.FetchResponseData.AbortedTransaction;
+import org.apache.kafka.common.record.internal.ConvertedRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
+import org.apache.kafka.common.record.internal.Records;
+import org.apache.kafka.common.utils.Time;
 
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
@@ -60,17 +64,17 @@ final class DownConvertCommand {
 
     private static void answer(byte magic, long firstOffset, byte[] batches, byte[] theirs,
                                DataOutputStream out) throws IOException {
-        KafkaClasses.Converted converted;
+        ConvertedRecords<? extends Records> converted;
         try {
-            converted = KafkaClasses.downConvert(readable(batches), magic, firstOffset);
+            converted = readable(batches).downConvert(magic, firstOffset, Time.SYSTEM);
         } catch (Throwable t) {
             out.writeInt(-1);
             write(out, t.toString().getBytes(StandardCharsets.UTF_8));
             write(out, new byte[0]);
             return;
         }
-        out.writeInt(converted.count());
-        ByteBuffer buffer = converted.records().buffer();
+        out.writeInt(converted.recordConversionStats().numRecordsConverted());
+        ByteBuffer buffer = ((MemoryRecords) converted.records()).buffer();
         byte[] output = new byte[buffer.remaining()];
         buffer.get(output);
         write(out, output);
@@ -82,7 +86,7 @@ final class DownConvertCommand {
                                       DataOutputStream out) throws IOException {
         List<Long> offsets;
         try {
-            offsets = KafkaClasses.readCommitted(readable(batches), aborted);
+            offsets = ReadCommitted.offsets(readable(batches), aborted);
         } catch (Throwable t) {
             out.writeInt(-1);
             return;
