@@ -14,7 +14,7 @@ __all__ = ["COUNTERS", "Counters"]
 
 PROGRAM = Path(__file__).resolve().parent / "java" / "Counters.java"
 MBEAN = "batchval:type=claims"
-#: Numbers; the MBean also has the text ``Status``.
+#: Counts of batches; the MBean also has ``Inactive`` (0 or 1) and the text ``Status``.
 COUNTERS = (
     *("Trusted", "Verified", "Honest", "Lying", "Unjudged", "Unbound", "NoClaims", "NotSettled"),
     *("Demotions", "AnonymousIgnored", "Errors"),

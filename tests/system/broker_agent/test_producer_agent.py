@@ -32,8 +32,11 @@ pytestmark = pytest.mark.jvm
 SOURCE = Path(__file__).resolve().parent / "java" / "Produce.java"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 IN_PAYLOADS = ("gzip", "zstd")
-#: of tests.system.interop.kafka_broker: Kafka 4.4.0, 4.1.2 and 3.9.2
-PROFILES = ("broker", "4.1", "3.9")
+#: of tests.system.interop.kafka_java: Kafka 4.4.0, 4.1.2, 3.9.2, and other releases
+PROFILES = (
+    *("broker", "4.1", "3.9", "3.9.0", "3.9.1", "4.0.0", "4.0.1", "4.0.2"),
+    *("4.1.0", "4.1.1", "4.2.0", "4.2.1", "4.2.2", "4.3.0", "4.3.1"),
+)
 RECORDS = 240
 BATCH_SIZE = 4096
 

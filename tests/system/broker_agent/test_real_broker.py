@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from batchval.core.claims import attach, compute, to_tag
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
+from batchval.kafka_versions import RELEASES as RANGES
 from batchval.protocol.messages.produce import ProduceResponse
 from tests.support.batches import with_crc
 from tests.support.jvm_agents import broker_agent, counters
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.jvm
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 TAG = 25206
+ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = """
 policy=ignore
 rule.1=trust,topic=trusted*,listener=PLAINTEXT
@@ -35,6 +38,13 @@ rule.5=trust,topic=of-users,principal=User:al*
 first.checked=4
 secret=000102030405060708090a0b0c0d0e0f
 """
+#: releases that are started with the agent, besides the newest
+RELEASES = (
+    *("3.9.0", "3.9.1", "3.9.2", "4.0.0", "4.0.1", "4.0.2", "4.1.0", "4.1.1", "4.1.2"),
+    *("4.2.0", "4.2.1", "4.2.2", "4.3.0", "4.3.1"),
+)
+#: of these, the two whose classes differ the most; the others are slow
+IN_CI = ("3.9.0", "4.3.1")
 TOPICS = ("trusted", "audited", "verified", "unnamed", "of-users", "ignored")
 COMPACTED = "trusted-compacted"
 
@@ -200,16 +210,39 @@ def check_policies(one: Agented) -> None:
 @pytest.mark.long
 def test_policies_of_a_stock_broker(tmp_path: Path) -> None:
     with agented(tmp_path) as one:
-        assert str(one.seen["Status"]).startswith("active: Kafka 4.4, policy ignore; rule.1 trust")
+        assert str(one.seen["Status"]).startswith(
+            "active: Kafka 4.4.0, policy ignore; rule.1 trust"
+        )
         check_policies(one)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.9", "4.1"])
-def test_policies_of_an_older_stock_broker(tmp_path: Path, version: str) -> None:
-    with agented(tmp_path, version) as one:
-        assert str(one.seen["Status"]).startswith(f"active: Kafka {version}, ")
+@pytest.mark.parametrize(
+    "release",
+    [
+        pytest.param(release, marks=pytest.mark.long if release in IN_CI else pytest.mark.slow)
+        for release in RELEASES
+    ],
+)
+def test_policies_of_another_stock_broker(tmp_path: Path, release: str) -> None:
+    with agented(tmp_path, release) as one:
+        assert str(one.seen["Status"]).startswith(f"active: Kafka {release}, ")
+        assert one.seen["Inactive"] == 0
         check_policies(one)
+
+
+def test_the_page_lists_the_releases_that_are_started() -> None:
+    page = (ROOT / "broker" / "README.md").read_text("utf-8")
+    sentence = page.partition("finds lies: ")[2].partition(".\n\n")[0]
+    assert sentence.split() == [f"{name}," for name in RELEASES] + [DEFAULT_KAFKA_VERSION]
+    assert all(
+        any(numbers(one.first) <= numbers(name) <= numbers(one.last) for name in RELEASES)
+        for one in RANGES
+        if one.is_published and numbers("3.9.0") <= numbers(one.last) < numbers("4.4.0")
+    )
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
 
 
 @pytest.mark.slow
@@ -220,6 +253,7 @@ def test_a_wrong_option_leaves_a_stock_broker(tmp_path: Path) -> None:
             assert send("trusted", data, tag_of(data)) == 0
         assert one.counted() == {}
         status = one.seen["Status"]
+        assert one.seen["Inactive"] == 1
         assert (
             status
             == "inactive: invalid policy 'believe': expected ignore, verify, audit:RATE or trust"
@@ -243,7 +277,7 @@ def test_the_agent_given_twice(tmp_path: Path, second: str) -> None:
             assert log.count(f"inactive, the broker runs as without the agent: {reason}") == 1
         else:
             assert counted == {"Trusted": 1}
-            assert status.startswith("active: Kafka 4.4, ")
+            assert status.startswith("active: Kafka 4.4.0, ")
             assert log.count("given twice with the same options; the second one is ignored") == 1
 
 

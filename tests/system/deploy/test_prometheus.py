@@ -31,6 +31,19 @@ def test_promtool_accepts_the_rules_and_their_tests_pass(promtool: Callable[...,
     promtool("test", "rules", "alerts_test.yaml")
 
 
+def test_promtool_accepts_the_alerts_about_brokers(promtool: Callable[..., str]) -> None:
+    """Find each attribute of the MBean, the name of a metric in the JMX exporter, in its class."""
+    assert "2 rules found" in promtool("check", "rules", "broker-agent.yaml")
+    promtool("test", "rules", "broker-agent_test.yaml")
+    text = (DEPLOY / "prometheus" / "broker-agent.yaml").read_text("utf-8")
+    attributes = set(re.findall(r"\bbatchval_claims_(\w+)", text))
+    mbean = ROOT / "broker/broker-agent/src/main/java/batchval/broker/ClaimsMBean.java"
+    assert attributes <= set(re.findall(r"long get(\w+)\(\)", mbean.read_text("utf-8")))
+    anchors = set(re.findall(r"README\.md#([\w-]+)", text))
+    assert anchors == {"the-agent-is-inactive"}
+    assert "\n## The agent is inactive\n" in (ROOT / "broker/README.md").read_text("utf-8")
+
+
 def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_rests() -> None:
     names = [alert["alert"] for alert in ALERTS]
     fires, rests = set(), set()

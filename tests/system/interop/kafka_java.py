@@ -75,11 +75,15 @@ def java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
+#: a profile that is a release of Kafka
+_RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+
+
 def classpath(profile: str = "broker") -> str:
     """Return the class path of a broker with the Java clients.
 
-    ``profile``: "3.9" is a broker of that release; "clients-2.8" are the Java clients of Kafka 2.8;
-    "tools" are Kafka's own commands.
+    ``profile``: "3.9" and full numbers such as "4.2.1" are brokers of that release; "clients-2.8"
+    are the Java clients of Kafka 2.8; "tools" are Kafka's own commands.
     """
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     kept = TARGET / f"{profile}-{digest}.classpath"
@@ -95,7 +99,10 @@ def classpath(profile: str = "broker") -> str:
 def _resolve(profile: str, kept: Path) -> None:
     fresh = kept.with_suffix(".new")
     arguments = ["-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
-    arguments += [] if profile == "broker" else ["-P", profile]
+    if _RELEASE.fullmatch(profile):
+        arguments.append(f"-Dkafka.version={profile}")
+    elif profile != "broker":
+        arguments += ["-P", profile]
     try:
         done = maven(*arguments, java=Path(find_java()), cwd=TARGET)
     except FileNotFoundError as error:

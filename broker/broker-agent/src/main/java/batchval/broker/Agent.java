@@ -44,8 +44,9 @@ public final class Agent {
             Patches patches = Patches.of(name -> bytes(loader, name));
             instrumentation.addTransformer(new Transformer(patches, loader, counters, log));
             Hooks.install(options, counters, log);
-            counters.status("active: Kafka " + patches.line() + ", " + options);
-            log.info("claims are read as in Kafka " + patches.line() + "; " + options);
+            String release = Layout.release(loader);
+            counters.active("Kafka " + release + ", " + options);
+            log.info("claims are read in Kafka " + release + "; " + options);
         } catch (IllegalArgumentException | ShapeMismatch e) {
             inactive(counters, log, e.getMessage());
         } catch (Throwable e) {
@@ -63,7 +64,7 @@ public final class Agent {
     }
 
     private static void inactive(Counters counters, Log log, String reason) {
-        counters.status("inactive: " + reason);
+        counters.inactive(reason);
         log.warn("inactive, the broker runs as without the agent: " + reason);
     }
 

@@ -35,6 +35,12 @@ public interface ClaimsMBean {
     /** Failures of the agent's own code; Kafka has validated these batches. */
     long getErrors();
 
+    /**
+     * 1 where the agent patches nothing and the broker runs as without it, else 0. An upgrade to a
+     * release that the agent does not know does this: alert on it.
+     */
+    long getInactive();
+
     /** "active: ..." or "inactive: CLASS and REASON". */
     String getStatus();
 }

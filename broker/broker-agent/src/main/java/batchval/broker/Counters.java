@@ -17,7 +17,9 @@ public final class Counters implements ClaimsMBean {
     public final LongAdder demotions = new LongAdder();
     public final LongAdder anonymousIgnored = new LongAdder();
     public final LongAdder errors = new LongAdder();
-    private volatile String status = "inactive: starting";
+    private static final String INACTIVE = "inactive: ";
+
+    private volatile String status = INACTIVE + "starting";
 
     public LongAdder of(Ledger.Answer answer) {
         return switch (answer) {
@@ -29,8 +31,12 @@ public final class Counters implements ClaimsMBean {
         };
     }
 
-    void status(String text) {
-        status = text;
+    void active(String text) {
+        status = "active: " + text;
+    }
+
+    void inactive(String reason) {
+        status = INACTIVE + reason;
     }
 
     @Override
@@ -86,6 +92,11 @@ public final class Counters implements ClaimsMBean {
     @Override
     public long getErrors() {
         return errors.sum();
+    }
+
+    @Override
+    public long getInactive() {
+        return status.startsWith(INACTIVE) ? 1 : 0;
     }
 
     @Override

@@ -75,7 +75,6 @@ final class Patches {
     private static final String PARTITION_DATA =
         COMMON + "message/ProduceRequestData$PartitionProduceData";
     private static final String LOG = "org/apache/kafka/storage/internals/log/";
-    private static final String RESULT = LOG + "LogValidator$ValidationResult";
     private static final String COMPRESSED = "validateMessagesAndAssignOffsetsCompressed";
 
     /** The methods of LogValidator whose questions claims answer for a compressed batch. */
@@ -109,63 +108,52 @@ final class Patches {
      * @throws ShapeMismatch a class is not there, or not as it is known
      */
     static Patches of(Function<String, byte[]> bytes) throws ShapeMismatch {
-        Shape validator = shape(Layout.LOG_VALIDATOR, bytes);
-        String digest = validator.digest(ANSWERED);
-        Layout layout = Layout.BY_DIGEST.get(digest);
-        if (layout == null)
+        Shape validator = Shape.of(Layout.LOG_VALIDATOR, bytes);
+        Layout layout = Layout.of(validator, bytes);
+        String digest = validator.digest(ANSWERED, Layout::withFormerPackages);
+        if (!Layout.KNOWN_DIGESTS.contains(digest))
             throw new ShapeMismatch(Layout.LOG_VALIDATOR, "its methods have the digest " + digest
-                + ", which is not that of 3.9.2, 4.1.2 or 4.4.0");
+                + ", which is not that of a release from 3.9.0 to 4.4.0");
         Patches found = new Patches(layout);
         used(layout, bytes);
         for (String name : found.patches.keySet())
-            found.patch(name, shape(name, bytes));
+            found.patch(name, Shape.of(name, bytes));
         return found;
-    }
-
-    private static Shape shape(String name, Function<String, byte[]> bytes) throws ShapeMismatch {
-        byte[] found = bytes.apply(name);
-        if (found == null)
-            throw new ShapeMismatch(name, "not found on the class path");
-        return new Shape(found).named(name);
     }
 
     /** Ask for what patched code uses of classes that are not patched. */
     private static void used(Layout layout, Function<String, byte[]> bytes) throws ShapeMismatch {
-        Shape batch = shape(layout.records() + "MutableRecordBatch", bytes);
+        Shape batch = Shape.of(layout.records() + "MutableRecordBatch", bytes);
         batch.method("setLastOffset", "(J)V");
         batch.method("setMaxTimestamp", "(L" + COMMON + "record/TimestampType;J)V");
         batch.method("setPartitionLeaderEpoch", "(I)V");
-        shape(layout.utils() + "PrimitiveRef$LongRef", bytes).field("value", "J");
-        shape(RESULT, bytes).method("<init>", resultConstructor(layout));
-        shape(layout.stats(), bytes).method("<init>", "(JIJ)V");
-        shape(COMMON + "compress/Compression", bytes)
+        Shape.of(layout.utils() + "PrimitiveRef$LongRef", bytes).field("value", "J");
+        Shape.of(Layout.RESULT, bytes).method("<init>", layout.resultConstructor());
+        Shape.of(layout.stats(), bytes).method("<init>", "(JIJ)V");
+        Shape.of(COMMON + "compress/Compression", bytes)
             .method("type", "()L" + layout.records() + "CompressionType;");
-        shape(COMMON + "utils/Time", bytes).method("milliseconds", "()J");
-        shape(COMMON + "TopicPartition", bytes).method("topic", "()Ljava/lang/String;");
+        Shape.of(COMMON + "utils/Time", bytes).method("milliseconds", "()J");
+        Shape.of(COMMON + "TopicPartition", bytes).method("topic", "()Ljava/lang/String;");
         // what the hooks themselves use
-        Shape context = shape(REQUESTS + "RequestContext", bytes);
+        Shape context = Shape.of(REQUESTS + "RequestContext", bytes);
         context.field("principal", "L" + COMMON + "security/auth/KafkaPrincipal;");
         context.field("listenerName", "L" + COMMON + "network/ListenerName;");
-        shape(COMMON + "network/ListenerName", bytes).method("value", "()Ljava/lang/String;");
-        Shape principal = shape(COMMON + "security/auth/KafkaPrincipal", bytes);
+        Shape.of(COMMON + "network/ListenerName", bytes).method("value", "()Ljava/lang/String;");
+        Shape principal = Shape.of(COMMON + "security/auth/KafkaPrincipal", bytes);
         principal.field("ANONYMOUS", "L" + COMMON + "security/auth/KafkaPrincipal;");
         principal.method("getName", "()Ljava/lang/String;");
-        shape(REQUESTS + "RequestAndSize", bytes)
+        Shape.of(REQUESTS + "RequestAndSize", bytes)
             .field("request", "L" + REQUESTS + "AbstractRequest;");
-        shape(REQUESTS + "ProduceRequest", bytes)
+        Shape.of(REQUESTS + "ProduceRequest", bytes)
             .method("data", "()L" + COMMON + "message/ProduceRequestData;");
-        shape(COMMON + "message/ProduceRequestData", bytes).method("topicData",
+        Shape.of(COMMON + "message/ProduceRequestData", bytes).method("topicData",
             "()L" + COMMON + "message/ProduceRequestData$TopicProduceDataCollection;");
-        shape(COMMON + "message/ProduceRequestData$TopicProduceData", bytes)
+        Shape.of(COMMON + "message/ProduceRequestData$TopicProduceData", bytes)
             .method("partitionData", "()Ljava/util/List;");
-        shape(PARTITION_DATA, bytes).method("unknownTaggedFields", "()Ljava/util/List;");
-        Shape tagged = shape(COMMON + "protocol/types/RawTaggedField", bytes);
+        Shape.of(PARTITION_DATA, bytes).method("unknownTaggedFields", "()Ljava/util/List;");
+        Shape tagged = Shape.of(COMMON + "protocol/types/RawTaggedField", bytes);
         tagged.method("tag", "()I");
         tagged.method("data", "()[B");
-    }
-
-    String line() {
-        return layout.line();
     }
 
     /** Return whether a class is one of the five. */
@@ -265,10 +253,6 @@ final class Patches {
 
     // ---- LogValidator --------------------------------------------------------------------------
 
-    private static String resultConstructor(Layout layout) {
-        return "(JL" + layout.records() + "MemoryRecords;JZL" + layout.stats() + ";)V";
-    }
-
     private static void logValidator(Shape shape, Layout layout) throws ShapeMismatch {
         new ValidatorPatch(shape, layout).apply();
     }
@@ -302,7 +286,7 @@ final class Patches {
             longRef = layout.utils() + "PrimitiveRef$LongRef";
             compressionType = "L" + layout.records() + "CompressionType;";
             descriptor = "(L" + longRef + ";L" + recorder + ";L" + layout.utils()
-                + "BufferSupplier;)L" + RESULT + ";";
+                + "BufferSupplier;)L" + Layout.RESULT + ";";
         }
 
         void apply() throws ShapeMismatch {
@@ -532,11 +516,13 @@ final class Patches {
             field(to, "partitionLeaderEpoch", "I");
             to.visitMethodInsn(INVOKEINTERFACE, batchType, "setPartitionLeaderEpoch", "(I)V", true);
             accepted(to, () -> to.visitInsn(Opcodes.ACONST_NULL));
-            to.visitTypeInsn(NEW, RESULT);
+            to.visitTypeInsn(NEW, Layout.RESULT);
             to.visitInsn(DUP);
             ofCall(to, "now");
             field(to, "records", recordsType);
             ofCall(to, "maxTimestamp");
+            if (layout.tellsLastOffset())
+                lastOffset(to);
             to.visitInsn(ICONST_0);
             to.visitTypeInsn(NEW, layout.stats());
             to.visitInsn(DUP);
@@ -544,7 +530,8 @@ final class Patches {
             to.visitInsn(ICONST_0);
             to.visitInsn(LCONST_0);
             to.visitMethodInsn(INVOKESPECIAL, layout.stats(), "<init>", "(JIJ)V", false);
-            to.visitMethodInsn(INVOKESPECIAL, RESULT, "<init>", resultConstructor(layout), false);
+            to.visitMethodInsn(INVOKESPECIAL, Layout.RESULT, "<init>",
+                layout.resultConstructor(), false);
             to.visitInsn(ARETURN);
             to.visitLabel(refused);
             to.visitFrame(F_SAME1, 0, null, 1, new Object[] {"java/lang/Throwable"});

@@ -25,6 +25,8 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.function.Function;
+import java.util.function.UnaryOperator;
 
 /** What a class must have before it is patched; each question throws where it does not. */
 final class Shape {
@@ -32,6 +34,23 @@ final class Shape {
 
     Shape(byte[] bytes) {
         new ClassReader(bytes).accept(node, 0);
+    }
+
+    /** Return the shape of a class. ``bytes`` gives null where there is none. */
+    static Shape of(String name, Function<String, byte[]> bytes) throws ShapeMismatch {
+        byte[] found = bytes.apply(name);
+        if (found == null)
+            throw new ShapeMismatch(name, "not found on the class path");
+        return new Shape(found).named(name);
+    }
+
+    boolean hasField(String name) {
+        return node.fields.stream().anyMatch(field -> field.name.equals(name));
+    }
+
+    boolean hasMethod(String name, String descriptor) {
+        return node.methods.stream()
+            .anyMatch(method -> method.name.equals(name) && method.desc.equals(descriptor));
     }
 
     private ShapeMismatch mismatch(String reason) {
@@ -111,8 +130,11 @@ final class Shape {
                 throw mismatch("field " + field.name + " exists");
     }
 
-    /** Return a digest of the instructions of these methods, in the class's order. */
-    String digest(List<String> names) {
+    /**
+     * Return a digest of the instructions of these methods, in the class's order. ``spelled``
+     * gives names of classes their form for the digest.
+     */
+    String digest(List<String> names, UnaryOperator<String> spelled) {
         StringBuilder text = new StringBuilder();
         for (MethodNode method : node.methods) {
             if (!names.contains(method.name))
@@ -130,7 +152,7 @@ final class Shape {
         }
         try {
             byte[] digest = MessageDigest.getInstance("SHA-256")
-                .digest(text.toString().getBytes(StandardCharsets.UTF_8));
+                .digest(spelled.apply(text.toString()).getBytes(StandardCharsets.UTF_8));
             return HexFormat.of().formatHex(Arrays.copyOf(digest, 8));
         } catch (NoSuchAlgorithmException e) {
             throw new IllegalStateException(e);
