@@ -4,8 +4,8 @@ answers compared with them.
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``,
 ``cfg``, ``batch_hex`` and ``expect``, Kafka's own answer to four stages that are asked
 independently. ``kafka_version`` names the release of Kafka that answered; without it that is
-4.4.0. Golden lines
-also hold ``profile`` and, asked where they stand: ``expect_strict``, strict mode's answer;
+4.4.0. Golden lines also hold ``profile`` and, asked where they stand: ``expect_strict``, strict
+mode's answer;
 ``rule``, what the line is there to show (id, stage, broken); ``shows``, the batch loop's
 ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
 ``index_hex`` as its .index file. Strict mode may accept only what Kafka accepts.
@@ -471,7 +471,7 @@ def compare_log(case: Case) -> Iterator[Disagreement]:
         profile="log",
         policy=policy_of(cfg),
         cleanup_policy="compact" if cfg.get("compact", False) else "delete",
-        kafka_version=case["kafka_version"],
+        kafka_version=_release(case),
         **strict_settings(cfg),
     )
     with tempfile.TemporaryDirectory() as folder:
