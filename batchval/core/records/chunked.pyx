@@ -281,8 +281,16 @@ cdef bint skip_fully(Chunked *c, int64_t n) noexcept nogil:
 
 
 cdef bint skip_field(Chunked *c, int32_t *length) noexcept nogil:
-    """Skip a length and so many bytes. Return False where the parser stops."""
-    return read_varint(c, 5, False, length) == 0 and (length[0] <= 0 or skip_fully(c, length[0]))
+    """Skip a length and so many bytes. Return False where the parser stops: it never gets past the
+    length, of which nothing is written then.
+    """
+    cdef size_t start = c.size
+    if read_varint(c, 5, False, length) != 0:
+        return False
+    if length[0] <= 0 or skip_fully(c, length[0]):
+        return True
+    c.size = start
+    return False
 
 
 cdef bint skip_record(Chunked *c, int32_t max_body) noexcept nogil:
