@@ -10,7 +10,7 @@ take the first that is 17 or newer.
 
 builds if needed, then runs the oracle's own command. There is one jar for each release of Kafka;
 the default is 4.4.0. ``RELEASES`` are those whose answers the tests hold; any other release from
-3.6.0 on can be named, too, as far as its classes take the same calls.
+2.8.0 on can be named, too, as far as its classes take the same calls.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RELEASES = (
 )
 #: The one that converts batches down for Fetch 0 to 3, which Kafka 4 does not.
 DOWN_CONVERSION_RELEASE = "3.9.2"
-_OLDEST = (3, 6, 0)
+_OLDEST = (2, 8, 0)
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 #: a record may claim two gigabytes, and Kafka takes them before it reads
 HEAP = "-Xmx6g"
@@ -152,7 +152,7 @@ def _properties(release: str) -> list[str]:
     numbers = tuple(int(part) for part in match.groups()) if match else ()
     if numbers < _OLDEST:
         raise OracleFailed(
-            f"an oracle needs a full release of 3.6.0 or newer, for example {DEFAULT_RELEASE}, "
+            f"an oracle needs a full release of 2.8.0 or newer, for example {DEFAULT_RELEASE}, "
             f"not {release!r}"
         )
     more = {DEFAULT_RELEASE: "newest", DOWN_CONVERSION_RELEASE: "down"}.get(release, "none")
@@ -162,7 +162,7 @@ def _properties(release: str) -> list[str]:
     if numbers < (4, 4, 0):
         properties.append("-Dutils.package=org.apache.kafka.common.utils")
     if numbers < (4, 1, 0):
-        properties.append("-Pcore")
+        properties.append("-Dlog.artifact=kafka_2.13")
     if numbers < (3, 7, 2):
         properties.append("-Pnewer-zstd")
     return properties

@@ -5,7 +5,6 @@ import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.MutableRecordBatch;
 import org.apache.kafka.common.requests.ProduceRequest;
-import org.apache.kafka.storage.internals.log.RecordValidationException;
 
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
@@ -111,12 +110,13 @@ final class AcceptsCommand {
     }
 
     private static short code(Throwable thrown) {
+        if (thrown instanceof Reflect.Missing missing)
+            throw missing;  // no answer of Kafka
         if (thrown instanceof OutOfMemoryError)
             return OUT_OF_MEMORY;
         if (thrown instanceof Error)
             return Errors.UNKNOWN_SERVER_ERROR.code();
-        if (thrown instanceof RecordValidationException refused)
-            return Errors.forException(refused.invalidException()).code();
-        return Errors.forException(thrown).code();
+        LogClasses.Refusal refused = LogClasses.Refusal.of(thrown);
+        return Errors.forException(refused == null ? thrown : refused.answer()).code();
     }
 }

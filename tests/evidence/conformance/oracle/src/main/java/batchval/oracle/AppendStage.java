@@ -4,7 +4,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.requests.ProduceRequest;
 import org.apache.kafka.common.requests.RequestUtils;
-import org.apache.kafka.storage.internals.log.AppendOrigin;
 
 import java.util.Arrays;
 import java.util.HexFormat;
@@ -37,7 +36,7 @@ final class AppendStage {
         if (log == null)
             log = new RealLog();  // what fails here is no answer of Kafka
         try {
-            if (s.origin() == AppendOrigin.CLIENT) {
+            if (s.origin() == Origin.CLIENT) {
                 RequestUtils.hasTransactionalRecords(
                     Requests.of(s.produceVersion(), List.of(input)));
                 ProduceRequest.validateRecords(s.produceVersion(), Requests.records(input));

@@ -8,7 +8,6 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.MutableRecordBatch;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
-import org.apache.kafka.storage.internals.log.AppendOrigin;
 
 import java.util.stream.Collectors;
 import java.util.stream.StreamSupport;
@@ -19,7 +18,7 @@ import java.util.stream.StreamSupport;
  * releases (LogClasses); each question is asked of Kafka's own MutableRecordBatch.
  */
 public final class BatchLoop {
-    private final AppendOrigin origin;
+    private final Origin origin;
     private final int leaderEpoch;
     private final int maxMessageBytes;
     private final boolean ignoreRecordSize;
@@ -30,7 +29,7 @@ public final class BatchLoop {
     /** The last codec seen. */
     public CompressionType source = CompressionType.NONE;
 
-    public BatchLoop(AppendOrigin origin, int leaderEpoch, int maxMessageBytes, boolean ignoreRecordSize, boolean requireOffsetsInOrder) {
+    public BatchLoop(Origin origin, int leaderEpoch, int maxMessageBytes, boolean ignoreRecordSize, boolean requireOffsetsInOrder) {
         this.origin = origin;
         this.leaderEpoch = leaderEpoch;
         this.maxMessageBytes = maxMessageBytes;
@@ -48,9 +47,9 @@ public final class BatchLoop {
         boolean inOrder = true;
         long lastOffset = -1;
         for (MutableRecordBatch batch : records.batches()) {
-            if (origin == AppendOrigin.RAFT_LEADER && batch.partitionLeaderEpoch() != leaderEpoch)
+            if (origin == Origin.RAFT_LEADER && batch.partitionLeaderEpoch() != leaderEpoch)
                 throw new InvalidRecordException("batch epoch " + batch.partitionLeaderEpoch() + ", the raft leader's is " + leaderEpoch);
-            if (batch.magic() >= RecordBatch.MAGIC_VALUE_V2 && origin == AppendOrigin.CLIENT && batch.baseOffset() != 0)
+            if (batch.magic() >= RecordBatch.MAGIC_VALUE_V2 && origin == Origin.CLIENT && batch.baseOffset() != 0)
                 throw new InvalidRecordException("base offset " + batch.baseOffset());
             skipRemaining = skipRemaining || isAheadOfReplica(batch);
             if (!skipRemaining) {
@@ -85,7 +84,7 @@ public final class BatchLoop {
 
     /** UnifiedLog.hasHigherPartitionLeaderEpoch. */
     private boolean isAheadOfReplica(RecordBatch batch) {
-        return LogClasses.DROPS_NEWER_EPOCHS && origin == AppendOrigin.REPLICATION
+        return LogClasses.DROPS_NEWER_EPOCHS && origin == Origin.REPLICATION
             && batch.partitionLeaderEpoch() != RecordBatch.NO_PARTITION_LEADER_EPOCH
             && batch.partitionLeaderEpoch() > leaderEpoch;
     }

@@ -3,18 +3,18 @@ package batchval.oracle;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.kafka.common.protocol.Errors;
-import org.apache.kafka.common.requests.ProduceResponse;
-import org.apache.kafka.storage.internals.log.RecordValidationException;
 
 /** A stage's exception as the broker answers it: Errors.forException, -1 for any other one. */
 final class Failure {
     static void put(ObjectNode to, Throwable thrown) {
+        if (thrown instanceof Reflect.Missing missing)
+            throw missing;  // no answer of Kafka
         Throwable main = thrown;
-        if (thrown instanceof RecordValidationException refused) {
-            main = refused.invalidException();
+        LogClasses.Refusal refused = LogClasses.Refusal.of(thrown);
+        if (refused != null) {
+            main = refused.answer();
             ArrayNode indexes = to.putArray("record_errors");
-            for (ProduceResponse.RecordError e : refused.recordErrors())
-                indexes.add(e.batchIndex);
+            refused.indexes().forEach(indexes::add);
         }
         Errors error = thrown instanceof Error ? Errors.UNKNOWN_SERVER_ERROR : Errors.forException(main);
         to.put("error", main.getClass().getSimpleName());

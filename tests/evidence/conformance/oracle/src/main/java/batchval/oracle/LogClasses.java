@@ -1,27 +1,35 @@
 package batchval.oracle;
 
-import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
-import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.common.requests.ProduceResponse;
 import org.apache.kafka.common.utils.internals.ByteBufferOutputStream;
-import org.apache.kafka.server.record.BrokerCompressionType;
-import org.apache.kafka.storage.internals.log.AppendOrigin;
-import org.apache.kafka.storage.internals.log.LogConfig;
-import org.apache.kafka.storage.internals.log.LogValidator;
 
 import java.io.OutputStream;
 import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /** The broker's classes that differ between the releases of Kafka, and which of them this has. */
 public final class LogClasses {
     private static final String JAVA_LOG = "org.apache.kafka.storage.internals.log.UnifiedLog";
-    /** UnifiedLog, in Scala before 4.1: 4.0 has both, and its broker uses that in Scala. */
-    static final Class<?> LOG = Reflect.need("kafka.log.UnifiedLog", JAVA_LOG);
+    /**
+     * UnifiedLog, in Scala before 4.1 (4.0 has both, and its broker uses that in Scala); Log before
+     * 3.1.
+     */
+    static final Class<?> LOG = Reflect.need("kafka.log.UnifiedLog", JAVA_LOG, "kafka.log.Log");
+    private static final Class<?> CONFIG = Reflect.need(
+        "org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig");
+    private static final Class<?> TARGETS = Reflect.need(
+        "org.apache.kafka.server.record.BrokerCompressionType",
+        "kafka.message.BrokerCompressionCodec");
     private static final Class<?> OUT_OF_ORDER = Reflect.need(
         "org.apache.kafka.storage.internals.log.OffsetsOutOfOrderException",
         "kafka.common.OffsetsOutOfOrderException");
@@ -33,7 +41,13 @@ public final class LogClasses {
      * (max.decompressed.message.bytes).
      */
     public static final boolean CHECKS_LENGTHS =
-        LogConfig.configNames().contains("max.decompressed.message.bytes");
+        hasTopicKey("max.decompressed.message.bytes");
+    /**
+     * Whether one configuration bounds timestamps on both sides
+     * (message.timestamp.difference.max.ms, KIP-937).
+     */
+    public static final boolean BOUNDS_THE_DIFFERENCE =
+        !hasTopicKey("message.timestamp.before.max.ms");
     /**
      * Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1
      * (KIP-896).
@@ -48,44 +62,99 @@ public final class LogClasses {
     /** What LogValidator gave. */
     record Result(long logAppendTimeMs, MemoryRecords validatedRecords, long maxTimestampMs,
                   boolean messageSizeMaybeChanged, int converted, long temporaryBytes) {
-        static Result of(LogValidator.ValidationResult r) {
+        static Result of(Object r, long now) {
             Object stats = Reflect.get(r, "recordValidationStats", "recordConversionStats");
-            return new Result((long) Reflect.get(r, "logAppendTimeMs"),
+            return new Result(now,
                 (MemoryRecords) Reflect.get(r, "validatedRecords"),
-                (long) Reflect.get(r, "maxTimestampMs"),
+                (long) Reflect.get(r, "maxTimestampMs", "maxTimestamp"),
                 (boolean) Reflect.get(r, "messageSizeMaybeChanged"),
                 (int) Reflect.get(stats, "numRecordsConverted"),
                 (long) Reflect.get(stats, "temporaryMemoryBytes"));
         }
     }
 
-    /** LogValidator of this release. The inter-broker protocol is the release's own. */
-    static LogValidator validator(MemoryRecords records, TopicPartition partition, Time time,
-                                  CompressionType source, Object target, boolean compact,
-                                  byte toMagic, TimestampType timestampType, long beforeMaxMs,
-                                  long afterMaxMs, int leaderEpoch, AppendOrigin origin,
-                                  int maxRecordBody) {
-        return (LogValidator) Reflect.make(LogValidator.class, records, partition, time, source,
-            target, compact, toMagic, timestampType, beforeMaxMs, afterMaxMs, leaderEpoch, origin,
-            maxRecordBody, latestProtocol());
-    }
-
     /** The newest inter-broker protocol of this release. */
     static Object latestProtocol() {
-        Class<?> versions = Reflect.need("org.apache.kafka.server.common.MetadataVersion");
+        Class<?> versions = Reflect.find("org.apache.kafka.server.common.MetadataVersion");
+        if (versions == null)
+            return Reflect.call(Reflect.module("kafka.api.ApiVersion"), "latestVersion");
         return Reflect.hasMethod(versions, "latestProduction")
             ? Reflect.callStatic(versions, "latestProduction")
             : Reflect.callStatic(versions, "latest");
     }
 
-    /** As UnifiedLog asks for it: a Compression, before 3.8 a CompressionType. */
-    static Object targetFor(LogConfig topic, CompressionType found) {
+    private static boolean hasTopicKey(String key) {
+        return topicKeyNames().contains(key);
+    }
+
+    @SuppressWarnings("unchecked")
+    static Collection<String> topicKeyNames() {
+        return (Collection<String>) asJava(Reflect.callStatic(CONFIG, "configNames"));
+    }
+
+    /** What LogConfig says of each topic key. */
+    static Map<String, ConfigDef.ConfigKey> topicKeys() {
+        Object definition = CONFIG.getName().startsWith("kafka.")
+            ? Reflect.call(Reflect.module(CONFIG.getName()), "configDefCopy")
+            : Reflect.callStatic(CONFIG, "configDefCopy");
+        return ((ConfigDef) definition).configKeys();
+    }
+
+    /** A topic's LogConfig of these keys; the other keys have the release's defaults. */
+    static Object config(Map<String, String> topic) {
+        Class<?> sets = Reflect.find("scala.collection.immutable.Set$");
+        return sets == null ? Reflect.make(CONFIG, topic)
+            : Reflect.make(CONFIG, topic, Reflect.call(Reflect.module(sets), "empty"));
+    }
+
+    /**
+     * As UnifiedLog asks for it: a Compression, before 3.8 a CompressionType, before 3.5 a
+     * CompressionCodec.
+     */
+    static Object targetFor(Map<String, String> topic, CompressionType found) {
         if (COMPRESSION != null)
-            return Reflect.callStatic(BrokerCompressionType.class, "targetCompression",
-                Reflect.get(topic, "compression"), found);
-        Object type = Reflect.callStatic(BrokerCompressionType.class, "forName",
-            Reflect.get(topic, "compressionType"));
-        return Reflect.call(type, "targetCompressionType", found);
+            return Reflect.callStatic(TARGETS, "targetCompression",
+                Reflect.get(config(topic), "compression"), found);
+        String type = topic.get("compression.type");
+        if (TARGETS.getName().startsWith("kafka."))
+            return Reflect.callStatic(TARGETS, "getTargetCompressionCodec", type,
+                scalaCodec(found));
+        return Reflect.call(Reflect.callStatic(TARGETS, "forName", type),
+            "targetCompressionType", found);
+    }
+
+    /** A codec as the Scala classes before 3.5 name it. */
+    static Object scalaCodec(CompressionType type) {
+        return Reflect.callStatic(Reflect.need("kafka.message.CompressionCodec"),
+            "getCompressionCodec", (int) type.id);
+    }
+
+    static Object brokerTopicStats() {
+        Class<?> stats = Reflect.need("org.apache.kafka.storage.log.metrics.BrokerTopicStats",
+            "kafka.server.BrokerTopicStats");
+        return Reflect.make(stats, with(absent(), false));
+    }
+
+    /** RequestLocal without caches, or nothing before 3.0. */
+    static Object[] requestLocal() {
+        Class<?> java = Reflect.find("org.apache.kafka.server.common.RequestLocal");
+        if (java != null)
+            return new Object[]{Reflect.callStatic(java, "noCaching")};
+        Class<?> scala = Reflect.find("kafka.server.RequestLocal");
+        return scala == null ? new Object[0]
+            : new Object[]{Reflect.callStatic(scala, "NoCaching")};
+    }
+
+    /** What RecordValidationException holds: the answer, and the indexes of the records. */
+    record Refusal(Throwable answer, List<Integer> indexes) {
+        /** Return null where the exception is another one. */
+        static Refusal of(Throwable thrown) {
+            if (!thrown.getClass().getSimpleName().equals("RecordValidationException"))
+                return null;
+            return new Refusal((Throwable) Reflect.get(thrown, "invalidException"),
+                asJava(Reflect.get(thrown, "recordErrors")).stream()
+                    .map(e -> ((ProduceResponse.RecordError) e).batchIndex).toList());
+        }
     }
 
     /** A codec with its default level: a Compression, before 3.8 a CompressionType. */
@@ -133,6 +202,20 @@ public final class LogClasses {
         Class<?> option = Reflect.find("scala.Option");
         return option == null ? new Object[]{Optional.empty(), Optional.empty()}
             : new Object[]{Optional.empty(), Reflect.callStatic(option, "empty")};
+    }
+
+    /** A collection of Java or of Scala. */
+    static Collection<?> asJava(Object all) {
+        if (all instanceof Collection<?> java)
+            return java;
+        return (Collection<?>) Reflect.callStatic(
+            Reflect.need("scala.jdk.javaapi.CollectionConverters"), "asJavaCollection", all);
+    }
+
+    static Object[] with(Object[] more, Object... values) {
+        Object[] all = Arrays.copyOf(values, values.length + more.length);
+        System.arraycopy(more, 0, all, values.length, more.length);
+        return all;
     }
 
     private LogClasses() { }

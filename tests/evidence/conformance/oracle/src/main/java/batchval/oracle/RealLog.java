@@ -3,24 +3,21 @@ package batchval.oracle;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
-import org.apache.kafka.server.util.Scheduler;
-import org.apache.kafka.storage.internals.log.AppendOrigin;
-import org.apache.kafka.storage.internals.log.LogConfig;
-import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
-import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ScheduledFuture;
 import java.util.stream.Stream;
 
 /**
@@ -43,6 +40,8 @@ final class RealLog {
      * producer all are alike.
      */
     private static final short MARKER_VERSION = 2;
+    /** Parameters of the log that may be absent: a topic id and, in 3.5, a RemoteLogManager. */
+    private static final int ABSENT = 2;
     private static final int CONFIGURATIONS = 4096;
     private static final Path MEMORY = Path.of("/dev/shm");
 
@@ -50,7 +49,7 @@ final class RealLog {
     private static final Object GUARD = sentinel();
 
     private final Clock clock = new Clock(0);
-    private final Map<Object, LogConfig> configurations = new HashMap<>();
+    private final Map<Object, Object> configurations = new HashMap<>();
     private final Object log;
     private boolean clean = true;
 
@@ -69,41 +68,41 @@ final class RealLog {
     private Object create(Path partition) {
         // lastShutdownClean, keepPartitionMetadataFile, remoteStorageSystemEnable
         Object[] values = {partition.toFile(), configuration(Settings.of(Json.object())), 0L, 0L,
-            new AtOnce(), topicStats(), clock.time, TRANSACTION_TIMEOUT_MS,
-            new ProducerStateManagerConfig(PRODUCER_EXPIRATION_MS, false),
-            PRODUCER_EXPIRATION_MS, new LogDirFailureChannel(1), true, false, false,
-            new ConcurrentHashMap<>(), offsetsListener()};
-        return Reflect.callStatic(LogClasses.LOG, LogClasses.CHECKS_ORDER_AT_ONCE ? "create"
-            : "apply", with(values, LogClasses.absent()));
+            scheduler(), LogClasses.brokerTopicStats(), clock.time, TRANSACTION_TIMEOUT_MS,
+            PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, failures(), true, false, false,
+            new ConcurrentHashMap<>()};
+        Object[] all = LogClasses.with(newer(), values);
+        for (int absent = 0; absent < ABSENT; absent++)
+            all = LogClasses.with(LogClasses.absent(), all);
+        return Reflect.callStatic(LogClasses.LOG,
+            LogClasses.CHECKS_ORDER_AT_ONCE ? "create" : "apply", all);
     }
 
-    private static Object topicStats() {
-        Class<?> stats = Reflect.need("org.apache.kafka.storage.log.metrics.BrokerTopicStats",
-            "kafka.server.BrokerTopicStats");
-        return Reflect.make(stats, with(LogClasses.absent(), false));
+    private static Object failures() {
+        return Reflect.make(Reflect.need(
+            "org.apache.kafka.storage.internals.log.LogDirFailureChannel",
+            "kafka.server.LogDirFailureChannel"), 1);
     }
 
-    private static Object offsetsListener() {
-        return Reflect.doingNothing(Reflect.need(
+    /** What the log of older releases does not take. */
+    private static Object[] newer() {
+        List<Object> values = new ArrayList<>();
+        Class<?> producers = Reflect.find(
+            "org.apache.kafka.storage.internals.log.ProducerStateManagerConfig",
+            "kafka.log.ProducerStateManagerConfig");
+        if (producers != null)
+            values.add(Reflect.make(producers, PRODUCER_EXPIRATION_MS, false));
+        Class<?> listener = Reflect.find(
             "org.apache.kafka.storage.internals.log.LogOffsetsListener",
-            "kafka.log.LogOffsetsListener"));
-    }
-
-    private static Object noCaching() {
-        Class<?> java = Reflect.find("org.apache.kafka.server.common.RequestLocal");
-        return java != null ? Reflect.callStatic(java, "noCaching")
-            : Reflect.callStatic(Reflect.need("kafka.server.RequestLocal"), "NoCaching");
+            "kafka.log.LogOffsetsListener");
+        if (listener != null)
+            values.add(Reflect.doingNothing(listener));
+        return values.toArray();
     }
 
     private static Object sentinel() {
         Class<?> guard = Reflect.find("org.apache.kafka.storage.internals.log.VerificationGuard");
         return guard == null ? null : Reflect.getStatic(guard, "SENTINEL");
-    }
-
-    private static Object[] with(Object[] values, Object... more) {
-        Object[] all = Arrays.copyOf(values, values.length + more.length);
-        System.arraycopy(more, 0, all, values.length, more.length);
-        return all;
     }
 
     /**
@@ -115,7 +114,7 @@ final class RealLog {
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(input.clone()));
         clean = false;
         Agent.carry(records, s);
-        if (s.origin() == AppendOrigin.REPLICATION)
+        if (s.origin() == Origin.REPLICATION)
             Reflect.call(log, "appendAsFollower", records, s.leaderEpoch());
         else
             Reflect.call(log, "appendAsLeader", leaderArguments(records, s));
@@ -127,11 +126,11 @@ final class RealLog {
      * origins have none to give.
      */
     private static Object[] leaderArguments(MemoryRecords records, Settings s) {
-        Object[] values = {records, s.leaderEpoch(), s.origin(), LogClasses.latestProtocol(),
-            noCaching()};
+        Object[] values = LogClasses.with(LogClasses.requestLocal(), records, s.leaderEpoch(),
+            s.origin().kafkas(), LogClasses.latestProtocol());
         if (GUARD != null)
-            values = with(values, GUARD);
-        return s.origin() == AppendOrigin.COORDINATOR ? with(values, MARKER_VERSION) : values;
+            values = LogClasses.with(values, GUARD);
+        return s.origin() == Origin.COORDINATOR ? LogClasses.with(values, MARKER_VERSION) : values;
     }
 
     /** The log's end offset after an append. */
@@ -142,7 +141,7 @@ final class RealLog {
     private void reset(Settings s) {
         if (!clean || endOffset() != s.firstOffset())
             Reflect.call(log, "truncateFullyAndStartAt",
-                with(LogClasses.absent(), s.firstOffset()));
+                LogClasses.with(LogClasses.absent(), s.firstOffset()));
         clean = true;
         clock.now = s.now();
         Reflect.call(log, "updateConfig", configuration(s));
@@ -150,7 +149,7 @@ final class RealLog {
 
     private byte[] stored() throws IOException {
         ByteArrayOutputStream all = new ByteArrayOutputStream();
-        for (Object segment : segments()) {
+        for (Object segment : LogClasses.asJava(Reflect.call(log, "logSegments"))) {
             FileRecords records = (FileRecords) Reflect.call(segment, "log");
             ByteBuffer bytes = ByteBuffer.allocate(records.sizeInBytes());
             records.readInto(bytes, 0);
@@ -159,14 +158,7 @@ final class RealLog {
         return all.toByteArray();
     }
 
-    /** A collection of Scala before 3.8. */
-    private Iterable<?> segments() {
-        Object segments = Reflect.call(log, "logSegments");
-        return segments instanceof Iterable<?> all ? all : (Iterable<?>) Reflect.callStatic(
-            Reflect.need("scala.jdk.javaapi.CollectionConverters"), "asJava", segments);
-    }
-
-    private LogConfig configuration(Settings s) {
+    private Object configuration(Settings s) {
         if (configurations.size() >= CONFIGURATIONS)
             configurations.clear();
         Map<String, String> topic = new HashMap<>();
@@ -176,12 +168,16 @@ final class RealLog {
         topic.put("cleanup.policy", s.compact() ? "compact" : "delete");
         topic.put("message.timestamp.type",
             s.timestampType() == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime");
-        topic.put("message.timestamp.before.max.ms", Long.toString(s.beforeMaxMs()));
-        topic.put("message.timestamp.after.max.ms", Long.toString(s.afterMaxMs()));
+        if (LogClasses.BOUNDS_THE_DIFFERENCE) {
+            topic.put("message.timestamp.difference.max.ms", Long.toString(s.beforeMaxMs()));
+        } else {
+            topic.put("message.timestamp.before.max.ms", Long.toString(s.beforeMaxMs()));
+            topic.put("message.timestamp.after.max.ms", Long.toString(s.afterMaxMs()));
+        }
         topic.put("segment.bytes", SEGMENT_BYTES);
         topic.put("segment.index.bytes", INDEX_BYTES);
         topic.put("index.interval.bytes", NO_INDEX_ENTRIES);
-        return configurations.computeIfAbsent(topic, key -> new LogConfig(topic));
+        return configurations.computeIfAbsent(topic, key -> LogClasses.config(topic));
     }
 
     private static void delete(Path folder) {
@@ -193,25 +189,24 @@ final class RealLog {
     }
 
     /** Deletes files when it is asked to; whatever else would run later does not run. */
-    private static final class AtOnce implements Scheduler {
-        @Override
-        public void startup() {
-        }
+    private static Object scheduler() {
+        Class<?> type = Reflect.need("org.apache.kafka.server.util.Scheduler",
+            "kafka.utils.Scheduler");
+        return Proxy.newProxyInstance(RealLog.class.getClassLoader(), new Class<?>[]{type},
+            (proxy, method, args) -> {
+                if (method.isDefault())
+                    return InvocationHandler.invokeDefault(proxy, method, args);
+                if (method.getName().equals("schedule") && ((String) args[0]).startsWith("delete"))
+                    run(args[1]);
+                return null;
+            });
+    }
 
-        @Override
-        public void shutdown() {
-        }
-
-        @Override
-        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs,
-                                           long periodMs) {
-            if (name.startsWith("delete"))
-                task.run();
-            return null;
-        }
-
-        @Override
-        public void resizeThreadPool(int newSize) {
-        }
+    /** A Runnable, or a Function0 of Scala before 3.5. */
+    private static void run(Object task) {
+        if (task instanceof Runnable java)
+            java.run();
+        else
+            Reflect.call(task, "apply");
     }
 }

@@ -11,9 +11,15 @@ import java.util.stream.Stream;
 
 /**
  * Calls what has other names or parameters in other releases of Kafka. What the called code throws
- * is thrown as it is; IllegalStateException says what this release does not have.
+ * is thrown as it is; Missing says what this release does not have, and ends the oracle.
  */
 final class Reflect {
+    static final class Missing extends RuntimeException {
+        Missing(Object what) {
+            super(String.valueOf(what));
+        }
+    }
+
     /** Return the first of these classes that this release has, or null. */
     static Class<?> find(String... names) {
         for (String name : names) {
@@ -29,7 +35,7 @@ final class Reflect {
     static Class<?> need(String... names) {
         Class<?> found = find(names);
         if (found == null)
-            throw new IllegalStateException("no class " + String.join(", ", names));
+            throw new Missing("no class " + String.join(", ", names));
         return found;
     }
 
@@ -38,7 +44,7 @@ final class Reflect {
         Match<Constructor<?>> best =
             Match.best(Arrays.stream(of.getConstructors()), Arguments.of(values));
         if (best == null)
-            throw new IllegalStateException("no constructor of " + of + " for these values");
+            throw new Missing("no constructor of " + of + " for these values");
         return run(() -> best.what.newInstance(best.values));
     }
 
@@ -56,7 +62,7 @@ final class Reflect {
             Arrays.stream(of.getMethods()).filter(m -> m.getName().equals(name)),
             Arguments.of(values));
         if (best == null)
-            throw new IllegalStateException("no " + of.getName() + "." + name + " for these values");
+            throw new Missing("no " + of.getName() + "." + name + " for these values");
         best.what.setAccessible(true);
         return run(() -> best.what.invoke(target, best.values));
     }
@@ -75,7 +81,16 @@ final class Reflect {
                 if (f.getName().equals(name))
                     return run(() -> f.get(target));
         }
-        throw new IllegalStateException(target.getClass() + " has no " + String.join(", ", names));
+        throw new Missing(target.getClass() + " has no " + String.join(", ", names));
+    }
+
+    /** Return an object of Scala, by its name or by its class. */
+    static Object module(String name) {
+        return module(need(name + "$"));
+    }
+
+    static Object module(Class<?> of) {
+        return getStatic(of, "MODULE$");
     }
 
     static Object getStatic(Class<?> of, String field) {
@@ -110,7 +125,7 @@ final class Reflect {
         } catch (InvocationTargetException e) {
             throw Reflect.<RuntimeException>asItIs(e.getCause());
         } catch (ReflectiveOperationException e) {
-            throw new IllegalStateException(e);
+            throw new Missing(e);
         }
     }
 

@@ -3,15 +3,13 @@ package batchval.oracle;
 import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
-import org.apache.kafka.storage.internals.log.AppendOrigin;
-import org.apache.kafka.storage.internals.log.LogConfig;
 
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
 
 /** A case's "cfg": what the topic and the broker say, with the corpus' defaults. Times are milliseconds. */
-record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin, String source,
+record Settings(long now, long firstOffset, int leaderEpoch, Origin origin, String source,
                 Map<String, String> compression, boolean compact,
                 byte toMagic, TimestampType timestampType, long beforeMaxMs, long afterMaxMs, int maxMessageBytes,
                 int maxRecordBody, short produceVersion, String sender, byte[] tag,
@@ -19,7 +17,7 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
 
     static Settings of(JsonNode cfg) {
         return new Settings(cfg.path("now").asLong(0), cfg.path("first_offset").asLong(0), cfg.path("leader_epoch").asInt(0),
-            AppendOrigin.valueOf(cfg.path("origin").asText("CLIENT")), cfg.path("source").asText("auto"),
+            Origin.valueOf(cfg.path("origin").asText("CLIENT")), cfg.path("source").asText("auto"),
             compression(cfg), cfg.path("compact").asBoolean(false),
             (byte) cfg.path("to_magic").asInt(2),
             TimestampType.forName(cfg.path("ts_type").asText("CreateTime")), cfg.path("before_max_ms").asLong(Long.MAX_VALUE),
@@ -41,7 +39,7 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
      * codec.
      */
     Object targetFor(CompressionType found) {
-        return LogClasses.targetFor(new LogConfig(compression), found);
+        return LogClasses.targetFor(compression, found);
     }
 
     /** The keys compression.*: the target, and the levels that the case names. */
@@ -56,11 +54,11 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
 
     /** UnifiedLog.appendAsFollower passes ignoreRecordSize. */
     boolean ignoresRecordSize() {
-        return origin == AppendOrigin.REPLICATION;
+        return origin == Origin.REPLICATION;
     }
 
     /** Offsets must be in order for appendAsFollower, and appendAsLeader by a raft leader. */
     boolean requiresOffsetsInOrder() {
-        return origin == AppendOrigin.REPLICATION || origin == AppendOrigin.RAFT_LEADER;
+        return origin == Origin.REPLICATION || origin == Origin.RAFT_LEADER;
     }
 }

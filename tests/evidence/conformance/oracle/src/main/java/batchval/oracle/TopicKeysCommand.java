@@ -1,7 +1,6 @@
 package batchval.oracle;
 
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.storage.internals.log.LogConfig;
 
 import java.io.IOException;
 import java.io.OutputStream;
@@ -13,9 +12,9 @@ import java.util.Map;
  */
 final class TopicKeysCommand {
     static void run(String out) throws IOException {
-        Map<String, ConfigDef.ConfigKey> keys = LogConfig.configDefCopy().configKeys();
+        Map<String, ConfigDef.ConfigKey> keys = LogClasses.topicKeys();
         try (OutputStream to = Json.create(out)) {
-            for (String name : LogConfig.configNames()) {
+            for (String name : LogClasses.topicKeyNames()) {
                 ConfigDef.ConfigKey key = keys.get(name);
                 Json.line(to, Json.object().put("name", name)
                     .put("default", String.valueOf(key.defaultValue))

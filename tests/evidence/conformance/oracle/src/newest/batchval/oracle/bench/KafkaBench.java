@@ -2,6 +2,7 @@ package batchval.oracle.bench;
 
 import batchval.oracle.BatchLoop;
 import batchval.oracle.Meters;
+import batchval.oracle.Origin;
 
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
@@ -50,7 +51,8 @@ public class KafkaBench {
     private CompressionType codec;
     private Compression target;
     private BufferSupplier buffers;
-    private final Meters meters = new Meters();
+    private final LogValidator.MetricsRecorder meters =
+        (LogValidator.MetricsRecorder) new Meters().recorder();
 
     @Setup
     public void load() throws IOException {
@@ -78,7 +80,7 @@ public class KafkaBench {
     @Benchmark
     public Object brokerPath() {
         MemoryRecords r = records();
-        new BatchLoop(AppendOrigin.CLIENT, 0, Integer.MAX_VALUE, false, false).run(r);
+        new BatchLoop(Origin.CLIENT, 0, Integer.MAX_VALUE, false, false).run(r);
         return validated(r, magic);
     }
 
