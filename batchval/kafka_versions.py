@@ -73,6 +73,42 @@ class KafkaVersion:
             "it the broker fails (`NullPointerException`): -1."
         }
     )
+    sums_record_fields: bool = field(
+        metadata={
+            "meaning": "Every parser reads as many bytes of a compressed record as its length "
+            "states, and its fields must fill them exactly: INVALID_RECORD. A negative length "
+            "fails the parser of batches that are rebuilt (`IllegalArgumentException`): -1. "
+            "Without it the parser of batches that stay as they are reads the fields and never "
+            "uses the length. Streams of codecs are read without a `ChunkedBytesStream`, too: a "
+            "gzip stream that is cut off within a record is INVALID_RECORD instead of -1."
+        }
+    )
+    bounds_header_counts: bool = field(
+        metadata={
+            "meaning": "The number of headers that a record states is compared with the bytes "
+            "that follow (CVE-2022-34917): INVALID_RECORD. Without it the parsers of uncompressed "
+            "batches and of batches that are rebuilt answer -1 (`OutOfMemoryError`) where a JVM "
+            "has no array of that length."
+        }
+    )
+    refuses_cut_records: bool = field(
+        metadata={
+            "meaning": "An uncompressed record whose length runs past the batch is INVALID_RECORD. "
+            "Without it the broker fails (`NullPointerException`): -1."
+        }
+    )
+    keeps_delete_horizon: bool = field(
+        metadata={
+            "meaning": "A batch whose header is written anew keeps bit 6 of its attributes, the "
+            "delete horizon (KAFKA-8522)."
+        }
+    )
+    refuses_append_time: bool = field(
+        metadata={
+            "meaning": "A record with LogAppendTime is refused in topics with CreateTime, too "
+            "(rule 37). Without it only where the topic has LogAppendTime or the timestamp is -1."
+        }
+    )
     knows_magic_0_has_no_time: bool = field(
         metadata={
             "meaning": "With LogAppendTime, the maximum timestamp of uncompressed messages of "
@@ -134,6 +170,11 @@ _SINCE_3_8: dict[str, Any] = {
     "asks_marker_versions": False,
     "measures_markers": True,
     "rebuilds_empty_batches": True,
+    "sums_record_fields": False,
+    "bounds_header_counts": True,
+    "refuses_cut_records": True,
+    "keeps_delete_horizon": True,
+    "refuses_append_time": False,
     "knows_magic_0_has_no_time": True,
     "first_checked_produce_version": 3,
     "checks_record_length": False,
@@ -155,16 +196,31 @@ _SINCE_4_1 = _SINCE_4_0 | {
 }
 _SINCE_4_2 = _SINCE_4_1 | {"asks_marker_versions": True}
 
+_SINCE_3_6 = _SINCE_3_8 | {
+    "rebuilds_empty_batches": False,
+    "knows_magic_0_has_no_time": False,
+    "compression_levels": False,
+}
+_SINCE_3_1 = _SINCE_3_6 | {
+    "sums_record_fields": True,
+    "refuses_append_time": True,
+    "timestamp_bounds": "difference",
+}
+_IN_3_0 = _SINCE_3_1 | {"keeps_delete_horizon": False}
+_IN_2_8 = _IN_3_0 | {"refuses_cut_records": False}
+_BEFORE_CVE_2022_34917 = {"bounds_header_counts": False}
+
 #: By the first release that has the row, oldest first.
 KAFKA_VERSIONS: dict[str, KafkaVersion] = {
     name: KafkaVersion(name=name, **columns)
     for name, columns in {
-        "3.6.0": _SINCE_3_8
-        | {
-            "rebuilds_empty_batches": False,
-            "knows_magic_0_has_no_time": False,
-            "compression_levels": False,
-        },
+        "2.8.0": _IN_2_8 | _BEFORE_CVE_2022_34917,
+        "2.8.2": _IN_2_8,
+        "3.0.0": _IN_3_0 | _BEFORE_CVE_2022_34917,
+        "3.0.2": _IN_3_0,
+        "3.1.0": _SINCE_3_1 | _BEFORE_CVE_2022_34917,
+        "3.1.2": _SINCE_3_1,
+        "3.6.0": _SINCE_3_6,
         "3.8.0": _SINCE_3_8,
         "3.9.1": _SINCE_3_8 | {"drops_newer_epochs": True},
         "4.0.0": _SINCE_4_0,
@@ -188,6 +244,17 @@ class ReleaseRange:
 
 #: Every release from the first row on, oldest first.
 RELEASES: Final = (
+    ReleaseRange("2.8.0", "2.8.1", "2.8.0"),
+    ReleaseRange("2.8.2", "2.8.2", "2.8.2"),
+    ReleaseRange("3.0.0", "3.0.1", "3.0.0"),
+    ReleaseRange("3.0.2", "3.0.2", "3.0.2"),
+    ReleaseRange("3.1.0", "3.1.1", "3.1.0"),
+    ReleaseRange("3.1.2", "3.1.2", "3.1.2"),
+    ReleaseRange("3.2.0", "3.2.1", "3.1.0"),
+    ReleaseRange("3.2.2", "3.2.3", "3.1.2"),
+    ReleaseRange("3.3.0", "3.3.2", "3.1.2"),
+    ReleaseRange("3.4.0", "3.4.1", "3.1.2"),
+    ReleaseRange("3.5.0", "3.5.2", "3.1.2"),
     ReleaseRange("3.6.0", "3.6.2", "3.6.0"),
     ReleaseRange("3.7.0", "3.7.2", "3.6.0"),
     ReleaseRange("3.8.0", "3.8.1", "3.8.0"),
@@ -244,7 +311,7 @@ def find_release(kafka_version: str | Release) -> Release:
     newest row of the table or of its minor version.
 
     Raises:
-        BatchvalError: not a release from 3.6.0 on; the message names the nearest.
+        BatchvalError: not a release from 2.8.0 on; the message names the nearest.
     """
     if isinstance(kafka_version, Release):
         return kafka_version

@@ -222,6 +222,8 @@ class TopicPolicy:
 
         ``allow_unknown`` ignores keys that Kafka does not have, for example a vendor's own.
         A key that ``config`` does not set has the default of ``kafka_version``.
+        ``message.format.version``, which Kafka followed before 3.0, is ``to_magic`` of
+        ``validate``.
 
         Raises ArgumentValueError for an unknown key, which the message names together with the
         known key that is nearest, and for a value of the wrong kind or out of range.

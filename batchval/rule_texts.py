@@ -517,7 +517,8 @@ RULE_TEXTS: dict[str, RuleText] = {
         kafka="LogValidator.validateTimestamp",
         why=(
             "LogAppendTime means that the broker set the timestamp. Only the broker may set this "
-            "bit."
+            "bit. Up to Kafka 3.5 every such record is refused; later only those of a topic with "
+            "LogAppendTime, and those whose timestamp is -1."
         ),
         advice="Clear bit 3 of the attributes. If the batch comes from a segment, use --as log.",
     ),

@@ -4,7 +4,7 @@ from batchval.core.batches.native_validator cimport Accepted, accepted_by_claims
 from batchval.core.batches.result cimport message_of_broken, message_of_error
 from batchval.core.batches.validator cimport LogValidator
 from batchval.core.codecs.scratch cimport (
-    ERRORS_KEPT, UNLIMITED_WORK, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow,
+    ERRORS_KEPT, UNLIMITED_WORK, WORK_WITH_GIL, RecordError, Scratch, begin_work,
     end_work, give_back,
 )
 from batchval.core.convert.convert cimport rebuild
@@ -28,6 +28,6 @@ from batchval.core.stages.claims_block cimport (
 )
 from batchval.core.stages.stages cimport Call, fill_call, validate_row
 from batchval.core.stages.verdict cimport (
-    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, has_record_errors,
-    refuse,
+    AppendContext, Policy, Verdict, borrow_for, breaks_record_rule, clear, conclude,
+    has_record_errors, refuse,
 )

@@ -18,9 +18,9 @@ from batchval.core.stages.stages cimport Call, fill_call, validate_row, rests_on
 from batchval.core.format.header cimport BatchHeader, read_header
 from batchval.core.format.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
 from batchval.core.codecs.scratch cimport UNLIMITED_WORK, WORK_WITH_GIL, Scratch
-from batchval.core.codecs.scratch cimport begin_work, borrow, end_work, give_back
+from batchval.core.codecs.scratch cimport begin_work, end_work, give_back
 from batchval.core.batches.validator cimport LogValidator
-from batchval.core.stages.verdict cimport AppendContext, Verdict
+from batchval.core.stages.verdict cimport AppendContext, Verdict, borrow_for
 
 
 cdef inline void prepare(LogValidator validator, AppendContext *d, Call *c, int64_t now_ms,
@@ -57,7 +57,8 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
     cdef BatchHeader h
     cdef Verdict v
     cdef int path
-    prepare(validator, &d, &c, now_ms, produce_version, claims, borrow())
+    prepare(validator, &d, &c, now_ms, produce_version, claims,
+            borrow_for(&validator.context))
     found.has_claims = False
     path = validate_one(p, n, &c, &v, &h, &found.work)
     found.has_claims = path == 0 and true_claims(&v, &found.claims)

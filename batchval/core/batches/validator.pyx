@@ -33,7 +33,8 @@ from batchval.core.format.header cimport BATCH, BatchHeader, Entry, next_batch, 
 from batchval.core.stages.analyze cimport analyze_batches, validate_first_batch, validate_request
 from batchval.core.stages.assign_offsets cimport validate_and_assign
 from batchval.core.stages.verdict cimport (
-    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, conclude_rules,
+    AppendContext, Policy, Verdict, borrow_for, breaks_record_rule, clear, conclude,
+    conclude_rules,
     has_record_errors,
 )
 from batchval.core.format.layout cimport *
@@ -41,7 +42,7 @@ from batchval.core.batches.result cimport ValidationResult
 from batchval.core.batches.row_loops cimport check_stored_rows, validate_rows
 from batchval.core.records.sampling cimport Sample
 from batchval.core.codecs.scratch cimport (
-    GIL_YIELD_INTERVAL, Scratch, begin_work, borrow, end_work, give_back,
+    GIL_YIELD_INTERVAL, Scratch, begin_work, end_work, give_back,
 )
 
 from batchval import kafka_versions
@@ -249,7 +250,13 @@ cdef class LogValidator:
         self.context.rebuilds_empty_batches = row.rebuilds_empty_batches
         self.context.knows_magic_0_has_no_time = row.knows_magic_0_has_no_time
         self.context.first_checked_produce_version = row.first_checked_produce_version
-        self.context.checks_record_length = row.checks_record_length
+        self.context.parsers.checks_length = row.checks_record_length
+        self.context.parsers.sums_fields = row.sums_record_fields
+        self.context.parsers.refuses_cut_records = row.refuses_cut_records
+        self.context.parsers.refuses_append_time = row.refuses_append_time
+        self.context.parsers.bounds_header_counts = row.bounds_header_counts
+        self.context.kept_attributes = CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | (
+                DELETE_HORIZON_BIT if row.keeps_delete_horizon else 0)
         self.context.largest_record = row.largest_record
         self.context.strict = mode == "strict"
         self.context.refuse = refusing(extras)
@@ -352,7 +359,7 @@ cdef class LogValidator:
         read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view)
         try:
-            scratch = borrow()
+            scratch = borrow_for(&self.context)
             try:
                 self.validate_into(
                         result, <const uint8_t *>view.buf, view.len, &d, &call, scratch, &h)
@@ -440,7 +447,7 @@ cdef class LogValidator:
         try:
             start = position_in(position, view.len)
             p = <const uint8_t *>view.buf
-            scratch = borrow()
+            scratch = borrow_for(&self.context)
             try:
                 with nogil:
                     found = check_stored_rows(
@@ -482,7 +489,7 @@ cdef class LogValidator:
             start = position_in(position, view.len)
             if next_claimed_batch(<const uint8_t *>view.buf + start, view.len - start, &b) != BATCH:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
-            scratch = borrow()
+            scratch = borrow_for(&self.context)
             try:
                 with nogil:
                     check_stored(
@@ -586,7 +593,7 @@ cdef class LogValidator:
                     read_claims_call(claims[i], d.strict, &calls[i])
             if not columns.reserve(count + 1):
                 raise MemoryError()
-            scratch = borrow()
+            scratch = borrow_for(&self.context)
             try:
                 validate_rows(<const uint8_t *>view.buf, range_of, policy_of,
                         &one.policy if kept is not None and policy_of is NULL else &self.compiled,
@@ -669,7 +676,7 @@ cdef class LogValidator:
                 raise ArgumentValueError(
                     "in_place=True is not supported for magic 3: "
                     "removing the claims shortens the batch")
-            scratch = borrow()
+            scratch = borrow_for(&self.context)
             try:
                 if in_place:
                     self.validate_into(result, p, view.len, &d, &call, scratch, &h)
@@ -878,7 +885,7 @@ cdef class LogValidator:
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
-            scratch = borrow()
+            scratch = borrow_for(&self.context)
             try:
                 begin_work(scratch, is_long(<const uint8_t *>view.buf, view.len))
                 analyze_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch,
@@ -940,7 +947,7 @@ cdef class LogValidator:
         cdef int codec = source_of(p, n)
         if source != SOURCE_UNKNOWN and source != codec:
             return False
-        scratch = borrow()
+        scratch = borrow_for(&self.context)
         try:
             begin_work(scratch, is_long(p, n))
             self.judge_records(result, p, n, d, codec, scratch)
@@ -972,7 +979,7 @@ cdef class LogValidator:
         before this returns. ``source``: the codec's number, or SOURCE_UNKNOWN. Long work is done
         without the GIL.
         """
-        cdef Scratch *scratch = borrow()
+        cdef Scratch *scratch = borrow_for(&self.context)
         try:
             begin_work(scratch, is_long(p, n))
             self.judge_records(result, p, n, d,

@@ -15,6 +15,7 @@ cdef enum:  # Stream.status
 
 cdef enum:  # what Kafka's stream classes throw on damage
     THROWS_KAFKA_EXCEPTION
+    THROWS_EOF  # which older releases take for a malformed record
     THROWS_BUFFER_UNDERFLOW  # which DefaultRecord takes for a malformed record
 
 # how many of the good bytes before the damage Kafka gets to see (batchval.core.records.replay)

@@ -242,6 +242,11 @@ cdef bint open_gzip(Stream *s) noexcept nogil:
     return open_member(s, after)
 
 
+cdef inline void gzip_cut_off(Stream *s) noexcept nogil:
+    damaged(s, reasons.GZIP_CUT_OFF, ALL_BEFORE)
+    s.throws = THROWS_EOF
+
+
 cdef bint refill_gzip(Stream *s) noexcept nogil:
     cdef Inflate *inflate = <Inflate *>s.scratch.inflate
     cdef size_t at = s.state.gzip.at, begin, end
@@ -262,19 +267,20 @@ cdef bint refill_gzip(Stream *s) noexcept nogil:
     s.state.gzip.produced += at - begin
     s.state.gzip.crc = crc32_of(s.state.gzip.crc, s.scratch.arena + begin, at - begin)
     if status == INFLATE_SHORT:
-        damaged(s, reasons.GZIP_CUT_OFF, ALL_BEFORE)
+        gzip_cut_off(s)
     elif status == INFLATE_BAD:
         damaged(s, reasons.GZIP_DATA, LOST_ABRUPTLY)
     elif status == INFLATE_DONE:
         p = inflate.at
         if span(p, s.source_end) < 8:
-            damaged(s, reasons.GZIP_CUT_OFF, ALL_BEFORE)
+            gzip_cut_off(s)
         elif le32(p) != s.state.gzip.crc or le32(p + 4) != <uint32_t>s.state.gzip.produced:
             damaged(s, reasons.GZIP_TRAILER, ALL_BEFORE)
         else:
             # Another member may follow; anything else ends the stream without an error.
             s.source = p + 8
-            p = next_gzip_member(p, s.source_end, &s.state.gzip.fetched)
+            p = next_gzip_member(
+                    p, s.source_end, &s.state.gzip.fetched, not s.scratch.unbuffered)
             if p is NULL:
                 ended(s, s.source)
             else:

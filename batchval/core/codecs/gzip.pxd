@@ -14,7 +14,7 @@ cdef enum:
 
 cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
-        const uint8_t **fetched) noexcept nogil
+        const uint8_t **fetched, bint sees_more) noexcept nogil
 cdef void inflate_open(Inflate *s, const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef int inflate_on(Inflate *s, uint8_t *window, size_t *at, size_t end) noexcept nogil
 cdef size_t inflate_size() noexcept nogil

@@ -65,13 +65,14 @@ cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept n
 
 
 cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
-        const uint8_t **fetched) noexcept nogil:
+        const uint8_t **fetched, bint sees_more) noexcept nogil:
     """Return the deflate data of the member that follows ``trailer``, NULL where the stream ends
     with it.
 
     JDK 17 looks for another member only if its source has more bytes, or if more than 26 (the
     trailer, a header of 10 and a trailer) are left of the piece that it holds (GZIPInputStream,
     JDK-7036144). JDK 25 looks for one in any case.
+    ``sees_more``: its source says how many bytes it has, as Kafka's does since 3.6.
     ``fetched`` is the end of what it held when this member's data began, and is moved to where the
     next one begins.
     """
@@ -79,6 +80,8 @@ cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
     cdef const uint8_t *data
     while held < trailer:
         held = held + JAVA_INPUT if span(held, end) > JAVA_INPUT else end
+    if not sees_more and span(trailer, held) <= NO_MEMBER:
+        return NULL
     if held < trailer + 8:
         held = trailer + 8  # read one by one, as are header bytes
     if held == end and span(trailer, end) <= NO_MEMBER:

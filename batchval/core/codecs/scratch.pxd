@@ -28,6 +28,9 @@ cdef struct Scratch:
     # The wrapper of magic 0 or 1 whose entries the arena holds until a stream is opened, or NULL.
     const uint8_t *opened
     size_t opened_size  # of these entries
+    # The call follows a Kafka before 3.6, which reads the streams of codecs without a
+    # ChunkedBytesStream, from a source that does not say how much it has.
+    bint unbuffered
     uint8_t *ring  # zstd's output, which is its own window: never moves within a frame
     size_t ring_size
     # A batch without the claims in its header, or records that are written anew.

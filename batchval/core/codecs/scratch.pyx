@@ -73,6 +73,7 @@ cdef Scratch *borrow() except NULL:
     # The earlier call's input may be gone, and another at its address.
     scratch.opened = NULL
     scratch.walk = NULL
+    scratch.unbuffered = False
     no_errors(scratch)
     want_ids(&scratch.seen_ids, False)
     return scratch

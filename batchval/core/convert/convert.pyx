@@ -52,28 +52,28 @@ cdef enum:
 
 # ---- in place ------------------------------------------------------------------------------------
 
-cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timestamp) noexcept nogil:
+cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timestamp,
+        uint8_t kept) noexcept nogil:
     """Write the max timestamp into the 61 bytes of a header. Return the change of the checksum,
-    before it is moved over what follows. Writing the attributes loses their unused bits, as it does
-    in Kafka.
+    before it is moved over what follows. Writing the attributes loses their bits that are not in
+    ``kept``, as it does in Kafka.
     """
     cdef uint32_t before = crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
-    cdef uint8_t flags = p[ATTRIBUTES + 1] & (
-            CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT)
+    cdef uint8_t flags = p[ATTRIBUTES + 1] & kept
     put_be16(p + ATTRIBUTES, flags | (LOG_APPEND_TIME_BIT if log_append_time else 0))
     put_be64(p + MAX_TIMESTAMP, timestamp)
     return before ^ crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
 
 
 cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
-        bint crc_is_right) noexcept nogil:
+        bint crc_is_right, uint8_t kept) noexcept nogil:
     """Follow DefaultRecordBatch.setMaxTimestamp. Return False where there was nothing to write."""
     cdef uint32_t crc
     cdef uint64_t tail = size - RECORDS
     if ((p[ATTRIBUTES + 1] & LOG_APPEND_TIME_BIT != 0) == log_append_time
             and be64(p + MAX_TIMESTAMP) == timestamp):
         return False
-    crc = put_max_timestamp(p, log_append_time, timestamp)
+    crc = put_max_timestamp(p, log_append_time, timestamp, kept)
     if crc_is_right and tail >= PATCH_FROM:
         crc = <uint32_t>be32(p + CRC) ^ crc32c_moved(crc, tail)
     else:
@@ -135,7 +135,8 @@ cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d
     put_be32(header + PARTITION_LEADER_EPOCH, d.leader_epoch)
     if stamped:
         put_be32(header + CRC, <int32_t>(h.crc ^ crc32c_moved(
-                put_max_timestamp(header, policy.log_append_time, v.max_timestamp), tail)))
+                put_max_timestamp(header, policy.log_append_time, v.max_timestamp,
+                        d.kept_attributes), tail)))
     put_assigned(p, header, 2, 2, stamped)
 
 
@@ -163,7 +164,8 @@ cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Po
             if d.to_magic == 2:
                 put_be32(p + at + PARTITION_LEADER_EPOCH, d.leader_epoch)
             stamped = d.to_magic > 0 and set_max_timestamp(
-                    p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
+                    p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right,
+                    d.kept_attributes)
             if to is not NULL:
                 put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
             return

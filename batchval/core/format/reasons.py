@@ -58,6 +58,9 @@ REASONS: dict[str, str] = {
     "RECORD_LENGTH_WRONG": "record {i}: length is {a}, but its fields take {b} bytes",
     "RECORD_VARINT": "record {i}: a varint is too long",
     "RECORD_FIELD_PAST_END": "record {i}: a field of {a} bytes runs past the end",
+    "HEADERS_COUNT_NO_ARRAY": (
+        "record {i}: the number of headers, {a}, is above {b}, the longest array of a JVM"
+    ),
     "HEADERS_COUNT": "record {i}: the number of headers, {a}, is negative or too large",
     "HEADER_KEY_LENGTH": "record {i}: header key length {a} is negative",
     "BYTES_AFTER_RECORDS": "bytes are left after the last of {a} records",
@@ -105,6 +108,7 @@ REASONS: dict[str, str] = {
     "LZ4_DESCRIPTOR_CHECKSUM": "lz4: the frame descriptor's checksum is wrong",
     "LZ4_CUT_OFF": "lz4: the stream is cut off",
     "LZ4_BLOCK_SIZE": "lz4: block size {a} is invalid",
+    "LZ4_EMPTY_BLOCK": "lz4: a block without content stands where Kafka reads a byte",
     "LZ4_BLOCK": "lz4: a block is damaged",
     "LZ4_BLOCK_CHECKSUM": "lz4: a block's checksum is wrong",
     "ZSTD_MAGIC": "zstd: the payload is not a frame",

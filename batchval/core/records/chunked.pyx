@@ -10,6 +10,10 @@ a payload as these classes do, and writes down what the parser gets:
     stream parser    whole records
     a wrapper        whole entries
 
+Before ChunkedBytesStream (Kafka 3.6) the parser read the stream class itself: bytes one by one for
+the length of a record, then the whole record (the skip parser: 2048 bytes at a time), where a read
+of 0 bytes is no end. One byte wanted of an lz4 block without content is a BufferUnderflowException.
+
 Such a payload is then walked as if it had come uncompressed. No compressor writes one: this module
 does not have to be fast.
 """
@@ -20,8 +24,10 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from batchval.core.format.bytes cimport be32, span
-from batchval.core.codecs.codec_streams cimport ENDED, Stream, open_stream, refill
+from batchval.core.codecs.codec_streams cimport DAMAGED, ENDED, Stream, open_stream, refill
 from batchval.core.format.layout cimport LEGACY_MIN_SIZE, LOG_OVERHEAD, LZ4, NONE
+from batchval.core.format cimport reasons
+from batchval.core.records.record_fields cimport PIECE
 from batchval.core.records.records cimport STREAM_PARSER
 from batchval.core.codecs.scratch cimport Scratch
 
@@ -38,6 +44,7 @@ cdef enum:  # what a read answers instead of a number of bytes
 cdef struct Chunked:
     Stream s
     bint lz4
+    bint unbuffered  # before ChunkedBytesStream
     const uint8_t *piece  # of the decompressed block or chunk: what the stream class still holds
     const uint8_t *piece_end
     uint8_t[FILL] held
@@ -117,6 +124,70 @@ cdef int64_t available(Chunked *c) noexcept nogil:
         if found == THROWN:
             return THROWN
     return <int64_t>span(c.piece, c.piece_end)
+
+
+# ---- the stream class alone ----------------------------------------------------------------------
+
+cdef int take_directly(Chunked *c) noexcept nogil:
+    """Follow read(): return a byte, END or THROWN."""
+    cdef int found
+    if c.piece == c.piece_end:
+        found = next_piece(c)
+        if found == NOTHING and c.lz4:
+            c.s.status = DAMAGED
+            c.s.reason = reasons.LZ4_EMPTY_BLOCK
+            return THROWN
+        if found != 1:
+            return THROWN if found == THROWN else END
+    c.piece += 1
+    return (c.piece - 1)[0]
+
+
+cdef int64_t read_directly(Chunked *c, uint64_t n) noexcept nogil:
+    """Follow DataInputStream.readFully and Utils.readFully: return ``n``, END or THROWN."""
+    cdef uint64_t left = n
+    cdef int64_t got
+    while left:
+        got = read_source(c, NULL, left)
+        if got < 0:
+            return got
+        left -= got
+    return <int64_t>n
+
+
+cdef bint copy_record_directly(Chunked *c, int parser, int32_t max_body) noexcept nogil:
+    """Copy the bytes of one record that the parser gets. Return False where it stops."""
+    cdef uint32_t v = 0
+    cdef int32_t length
+    cdef uint64_t left, part
+    cdef size_t start = c.size
+    cdef int64_t found
+    cdef int n = 0, b
+    cdef uint8_t byte = 0x80
+    while byte >= 0x80 and n < 5:
+        b = take_directly(c)
+        if b < 0:
+            c.size = start
+            return False
+        byte = <uint8_t>b
+        if not write(c, &byte, 1):
+            return False
+        v |= <uint32_t>(byte & 0x7F) << (7 * n)
+        n += 1
+    length = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+    if byte >= 0x80 or length <= 0 or (parser == STREAM_PARSER and length > max_body):
+        return False
+    left = length
+    while left:
+        part = PIECE if parser != STREAM_PARSER and left > PIECE else left
+        start = c.size
+        found = read_directly(c, part)
+        if found < 0:
+            if found == THROWN:
+                c.size = start  # it parses what it has read whole
+            return False
+        left -= part
+    return True
 
 
 # ---- ChunkedBytesStream --------------------------------------------------------------------------
@@ -329,10 +400,27 @@ cdef bint copy_record(Chunked *c, int32_t max_body) noexcept nogil:
     return False
 
 
+cdef bint copy_entry_directly(Chunked *c, int32_t max_body) noexcept nogil:
+    cdef size_t start = c.size
+    cdef int32_t size
+    if read_directly(c, LOG_OVERHEAD) < 0:
+        c.size = start
+        return False
+    size = be32(c.out + start + 8)
+    if size < LEGACY_MIN_SIZE or size > max_body:
+        return False
+    if read_directly(c, size) < 0:
+        c.size = start
+        return False
+    return True
+
+
 cdef bint copy_entry(Chunked *c, int32_t max_body) noexcept nogil:
     cdef size_t start = c.size
     cdef bint thrown = False
     cdef int32_t size
+    if c.unbuffered:
+        return copy_entry_directly(c, max_body)
     if not read_fully(c, LOG_OVERHEAD, &thrown):
         c.size = start
         return False
@@ -350,9 +438,15 @@ cdef void read_records(Chunked *c, int32_t records, int parser, int32_t max_body
     cdef int probe
     cdef uint8_t byte
     for _i in range(records):
-        if not (copy_record(c, max_body) if parser == STREAM_PARSER else skip_record(c, max_body)):
+        if c.unbuffered:
+            if not copy_record_directly(c, parser, max_body):
+                return
+        elif parser == STREAM_PARSER:
+            if not copy_record(c, max_body):
+                return
+        elif not skip_record(c, max_body):
             return
-    probe = take(c)
+    probe = take_directly(c) if c.unbuffered else take(c)
     if probe >= 0:
         byte = <uint8_t>probe
         write(c, &byte, 1)
@@ -369,6 +463,7 @@ cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const u
     cdef uint8_t first = 0
     open_stream(&c.s, scratch, codec, magic, payload, n, limit, False)
     c.lz4 = codec == LZ4
+    c.unbuffered = scratch.unbuffered
     c.piece = c.piece_end = NULL
     c.held_at = c.held_end = 0
     c.out = NULL

@@ -149,7 +149,7 @@ cdef int read_entries(Stream *s, LegacyRecords *m, const Checks *c, Facts *f) no
             f.cause = INNER_SIZE_TOO_SMALL
             return CORRUPT
         if size > c.max_body:
-            if not c.checks_length:
+            if not c.parsers.checks_length:
                 return fails(f, count, reasons.INNER_SIZE_NO_ARRAY, S9, size, c.max_body)
             f.needed = whole + LOG_OVERHEAD
             return malformed(f, count, reasons.INNER_SIZE_ABOVE_MAX, size, c.max_body)

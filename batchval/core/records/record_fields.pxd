@@ -20,10 +20,14 @@ cdef enum:
     TOO_LONG  # an IllegalArgumentException in Kafka
     PAST_BODY  # the field is longer than the record
 
+cdef enum:
+    PIECE = 2048  # bytes: DefaultRecordBatch.MAX_SKIP_BUFFER_SIZE
+
 cdef struct Reader:
     const uint8_t *p
     const uint8_t *end
     uint64_t body_end  # where in the stream the record ends, if the parser keeps to that
+    uint64_t window_end  # up to where Kafka's parser has read, if it reads a record piece by piece
     bint had_headers  # the record that was read last
 
 cdef struct Look:
@@ -36,6 +40,25 @@ cdef int varint_across(Stream *s, int32_t *value) noexcept nogil
 cdef int varlong_across(Stream *s, int64_t *value) noexcept nogil
 cdef int skip_across(Stream *s, uint64_t n) noexcept nogil
 cdef int look_across(Stream *s, Reader *r, int32_t n, Look *look) noexcept nogil
+
+
+cdef inline void read_piece(const Stream *s, Reader *r, uint64_t wanted) noexcept nogil:
+    """Note what DefaultRecord.readMore reads before a field of up to ``wanted`` bytes."""
+    cdef uint64_t at = s.delivered - span(r.p, r.end)
+    if at + wanted > r.window_end and r.window_end < r.body_end:
+        r.window_end = at + PIECE if r.body_end - at > PIECE else r.body_end
+
+
+cdef inline void skip_pieces(const Stream *s, Reader *r, int32_t n) noexcept nogil:
+    """Note what DefaultRecord.skipLengthDelimitedField reads to skip ``n`` bytes."""
+    cdef uint64_t end = s.delivered - span(r.p, r.end)
+    if n <= 0:
+        return
+    end += n
+    if end > r.window_end:
+        r.window_end += (end - r.window_end + PIECE - 1) // PIECE * PIECE
+        if r.window_end > r.body_end:
+            r.window_end = r.body_end
 
 
 cdef inline int varint(Stream *s, Reader *r, int32_t *value) noexcept nogil:

@@ -34,14 +34,21 @@ cdef enum:  # Kafka's record parsers
     STREAM_PARSER  # compressed and to be rebuilt: DefaultRecord.readFrom(InputStream)
     BUFFER_PARSER  # uncompressed: DefaultRecord.readFrom(ByteBuffer)
 
+cdef struct Parsers:  # columns of batchval.kafka_versions, which one store copies
+    # the length that a compressed record states is checked before its bytes are read; else
+    # Checks.max_body is the longest array of a JVM
+    uint8_t checks_length
+    uint8_t sums_fields  # and codecs' streams are read without a ChunkedBytesStream
+    uint8_t refuses_cut_records
+    uint8_t refuses_append_time
+    uint8_t bounds_header_counts
+
 cdef struct Checks:
     int64_t now
     int64_t before_max
     int64_t after_max
     int32_t max_body  # of a compressed record
-    # the length that a compressed record states is checked before its bytes are read; else max_body
-    # is the longest array of a JVM
-    bint checks_length
+    Parsers parsers
     bint compacted
     bint create_time  # the topic's timestamp type
     bint check_records  # key and timestamp rules are checked (not at rest)
@@ -139,7 +146,11 @@ cdef inline void structure_alone(Checks *c) noexcept nogil:
     c.before_max = 0
     c.after_max = 0
     c.max_body = 0x7FFFFFFF
-    c.checks_length = True
+    c.parsers.checks_length = True
+    c.parsers.sums_fields = False
+    c.parsers.refuses_cut_records = True
+    c.parsers.refuses_append_time = False
+    c.parsers.bounds_header_counts = True
     c.compacted = False
     c.create_time = False
     c.check_records = False

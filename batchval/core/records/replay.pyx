@@ -14,6 +14,9 @@ position alone:
     ZstdInputStream      stops at the end of a frame; decodes the block after the wish if its bytes
                          are there
     Lz4BlockInputStream  stops at the end of a block, so all before the damage arrives
+
+Before ChunkedBytesStream a BufferedInputStream did the same for gzip and zstd, and nothing stood
+before SnappyInputStream.
 """
 
 from libc.stddef cimport size_t
@@ -22,7 +25,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 
 from batchval.core.format.bytes cimport be32, span
-from batchval.core.codecs.codec_streams cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
+from batchval.core.codecs.codec_streams cimport (
+    DAMAGED, LOST_ABRUPTLY, THROWS_EOF, Stream, open_stream, refill,
+)
 from batchval.core.codecs.gzip cimport (
     INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, JAVA_INPUT, Inflate, gzip_header,
     inflate_on, inflate_open, next_gzip_member,
@@ -47,6 +52,7 @@ cdef struct GzipAhead:  # inflates as far as the input allows that Java has read
     size_t window_at
     const uint8_t *input_end  # after what Java has read
     uint64_t produced  # all members together
+    bint sees_more  # of next_gzip_member
     int status  # INFLATE_SHORT: more input is wanted; INFLATE_DONE: the member's end; INFLATE_BAD
 
 cdef struct Replay:
@@ -85,7 +91,8 @@ cdef bint next_member(Replay *r) noexcept nogil:
     cdef const uint8_t *after
     if r.damage == g.produced or span(g.inflate.at, r.payload_end) < 8:
         return False
-    after = next_gzip_member(g.inflate.at, r.payload_end, &g.input_end)
+    after = next_gzip_member(
+            g.inflate.at, r.payload_end, &g.input_end, g.sees_more)
     if after is NULL:
         return False
     inflate_open(g.inflate, after, g.input_end)
@@ -124,6 +131,7 @@ cdef bint start_gzip(Replay *r, GzipAhead *g, Scratch *scratch) noexcept nogil:
     g.window_at = 0
     g.input_end = after
     g.produced = 0
+    g.sees_more = not scratch.unbuffered
     inflate_open(g.inflate, after, after)
     look_ahead(g)
     r.gzip = g
@@ -194,6 +202,8 @@ cdef int find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, ui
                 break
             # No read goes on from here before all is there.
             return RECORD_FIRST if s.delivered >= needed else HALTS_FIRST
+    if scratch.unbuffered and magic == 2 and s.throws == THROWS_EOF:
+        return RECORD_FIRST  # either is INVALID_RECORD
     r.damage = s.delivered
     r.abrupt = s.delivery == LOST_ABRUPTLY
     r.frame_start = s.state.zstd.frame_start if r.codec == ZSTD else 0
@@ -295,7 +305,7 @@ cdef int damage_comes_first(const Entry *b, Scratch *scratch, Facts *f, int pars
     if found != DAMAGE_FIRST:
         return found
     # Only a body that was stated too long reaches for bytes after the damage.
-    if r.codec == LZ4:
+    if r.codec == LZ4 or (r.codec == SNAPPY and scratch.unbuffered):
         return DAMAGE_FIRST if r.damage < f.needed else RECORD_FIRST
     r.fill = SNAPPY_FILL if r.codec == SNAPPY else MAX_FILL
     r.source_at = 0

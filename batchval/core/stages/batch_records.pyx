@@ -37,8 +37,8 @@ cdef void fill_checks(Checks *c, const AppendContext *d, const Policy *policy) n
     c.now = d.now
     c.before_max = policy.before_max
     c.after_max = policy.after_max
-    c.checks_length = d.checks_record_length
-    c.max_body = policy.max_body if c.checks_length else d.largest_record
+    c.parsers = d.parsers
+    c.max_body = policy.max_body if c.parsers.checks_length else d.largest_record
     c.compacted = policy.compacted
     c.create_time = not policy.log_append_time
     c.check_records = d.profile == PRODUCE_PROFILE

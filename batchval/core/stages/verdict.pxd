@@ -6,8 +6,8 @@ from batchval.core.format cimport reasons
 from batchval.core.records.compiled_rules cimport Rules
 from batchval.core.format.header cimport Entry
 from batchval.core.format.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES, RECORD_RULE, RECORDS
-from batchval.core.records.records cimport Facts
-from batchval.core.codecs.scratch cimport Scratch
+from batchval.core.records.records cimport Facts, Parsers
+from batchval.core.codecs.scratch cimport Scratch, borrow
 
 cdef struct Policy:  # a TopicPolicy, compiled
     int64_t before_max
@@ -38,10 +38,18 @@ cdef struct AppendContext:  # the arguments of a call and of the validator
     bint rebuilds_empty_batches
     bint knows_magic_0_has_no_time
     int16_t first_checked_produce_version
-    bint checks_record_length
+    Parsers parsers
+    uint8_t kept_attributes  # the bits that stay where a header is written anew
     int32_t largest_record
     uint32_t refuse  # bit n: extra Sn refuses
     uint64_t limit  # of decompressed bytes a batch
+
+cdef inline Scratch *borrow_for(const AppendContext *d) except NULL:
+    """Borrow a Scratch for a call of this validator. Needs the GIL."""
+    cdef Scratch *scratch = borrow()
+    scratch.unbuffered = d.parsers.sums_fields
+    return scratch
+
 
 cdef enum:  # Verdict.meters, in Kafka's words
     METER_MAGIC

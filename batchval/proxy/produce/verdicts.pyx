@@ -33,7 +33,7 @@ from batchval.core.gate cimport (
     REBUILT_BATCH_TOO_LARGE, RECORDS, S8, S8_BIT, TRUST_CLAIMS, UNKNOWN_SERVER_ERROR,
     UNLIMITED_WORK, VERIFY_CLAIMS, WORK_WITH_GIL, ZSTD, AppendContext, BatchHeader, Call,
     Claims, ClaimsCall, LogValidator, Policy, RecordError, Scratch, Verdict, accepted_by_claims,
-    asks_value_schema, attach_to_payload, be32, begin_work, borrow, breaks_record_rule,
+    asks_value_schema, attach_to_payload, be32, begin_work, borrow_for, breaks_record_rule,
     carrier_size, claims_size, clear, conclude, end_work, fill_call, give_back,
     has_payload_claims, has_record_errors, is_long, message_of_broken, message_of_error,
     put_be32, put_block, read_tag, reasons, rebuild, refuse, source_of, strip_payload,
@@ -416,7 +416,7 @@ cdef class Verdicts:
                 if i == self.heavy_row and d.limit <= self.heavy_limit:
                     return HEAVY
             self.read_call(i, &call)
-            scratch = borrow()
+            scratch = borrow_for(&d)
             try:
                 path = self.validate_one(i, &d, &policy, &call, scratch, &v, &spent, &in_all)
                 self.read_bytes += in_all

@@ -144,7 +144,7 @@ def main() -> int:
         default=DEFAULT_KAFKA_VERSION,
         metavar="RELEASE",
         help=f"whose classes answer, default {DEFAULT_KAFKA_VERSION}: any release on Maven Central "
-        "from 3.6.0 on, or all that have a corpus",
+        "from 2.8.0 on, or all that have a corpus",
     )
     parser.add_argument(
         "--families", default="", help="those alone whose names start so, for example append_"

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
@@ -27,6 +28,7 @@ from tests.evidence.conformance import corpus, fresh, oracle  # noqa: E402
 #: cases in which batchval once differed: of 4.4.0, and of the release that each case names
 FOUND = Path(__file__).with_name("found.jsonl")
 FOUND_OF_RELEASES = Path(__file__).with_name("found-releases.jsonl")
+GOLDEN = ROOT / "fixtures" / "golden"
 DEFAULT_CASES = 3000
 SHOWN = 20
 NO_JDK = 3
@@ -50,16 +52,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def answered(release: str, count: int, seed: int) -> Iterator[Case]:
     """Yield all cases of the repository and fresh ones with the answers of this release."""
+    yield from kept(release)
     with tempfile.TemporaryDirectory() as folder:
-        questions, kept, new = (Path(folder) / f"{name}.jsonl" for name in ("asked", "kept", "new"))
-        questions.write_text("".join(sorted(asked())), "utf-8")
-        oracle.run("answer", str(questions), str(kept), release=release)
+        new = Path(folder) / "new.jsonl"
         fresh.make(seed, count, new, release)
-        for case in read_cases([kept, new]):
-            if isinstance(case, Exception):
-                raise case
-            if not fresh.out_of_memory(case) and not is_older_request(case):
-                yield case
+        yield from comparable(new)
+
+
+def kept(release: str) -> Iterator[Case]:
+    """Yield all cases of the repository with the answers of this release."""
+    with tempfile.TemporaryDirectory() as folder:
+        questions, answers = Path(folder) / "asked.jsonl", Path(folder) / "answered.jsonl"
+        questions.write_text("".join(sorted(asked(release))), "utf-8")
+        oracle.run("answer", str(questions), str(answers), release=release)
+        yield from comparable(answers)
+
+
+def comparable(file: Path) -> Iterator[Case]:
+    """Yield the cases that do not tell of the heap, and that the release can be asked."""
+    for case in read_cases([file]):
+        if isinstance(case, Exception):
+            raise case
+        if not fresh.out_of_memory(case) and not is_older_request(case):
+            yield case
 
 
 def is_older_request(case: Case) -> bool:
@@ -67,17 +82,29 @@ def is_older_request(case: Case) -> bool:
     return case["expect"]["append"].get("code_name") == "UNSUPPORTED_VERSION"
 
 
-def asked() -> Iterator[str]:
+def asked(release: str) -> Iterator[str]:
     """Yield the questions of the repository, those of the same bytes and settings once."""
     seen: set[str] = set()
-    files = [corpus.FILE, *corpus.RELEASE_FILES.values(), FOUND, FOUND_OF_RELEASES]
+    has_one_bound = find_release(release).row.timestamp_bounds == "difference"
+    files = [GOLDEN, corpus.FILE, *corpus.RELEASE_FILES.values(), FOUND, FOUND_OF_RELEASES]
     for case in read_cases(files):
         if isinstance(case, Exception):
             raise case
+        if has_one_bound:
+            case["cfg"] = with_one_bound(case["cfg"])
         question = json.dumps([case["cfg"], case["batch_hex"]], sort_keys=True)
         if question not in seen:
             seen.add(question)
             yield json.dumps({name: case[name] for name in ASKED if name in case}) + "\n"
+
+
+def with_one_bound(cfg: dict[str, Any]) -> dict[str, Any]:
+    """Return settings whose bounds of timestamps are both the one that they name, as the generator
+    makes them for releases that have one bound.
+    """
+    named = "after_max_ms" if "after_max_ms" in cfg else "before_max_ms"
+    bound = cfg.get(named, 2**63 - 1)
+    return cfg | {"before_max_ms": bound, "after_max_ms": bound}
 
 
 def say(release: str, cases: list[Case]) -> int:

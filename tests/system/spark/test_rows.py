@@ -124,7 +124,7 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, message: 
         ({"columns": "offset"}, "unknown column 'offset': expected default, all or schema_version"),
         ({"deep": "maybe"}, "option deep is 'maybe': expected false or true"),
         ({"mode": "lax"}, "option mode is 'lax'"),
-        ({"kafkaVersion": "2.8"}, "option kafkaVersion must be a release from 3.6.0 to 4.4.0"),
+        ({"kafkaVersion": "2.7"}, "option kafkaVersion must be a release from 2.8.0 to 4.4.0"),
         (
             {"cleanupPolicy": "delete"},
             "kafka-segments has no option 'cleanupPolicy': it matters between batches",

@@ -434,8 +434,8 @@ def test_a_release_of_kafka_is_named(run: Run, tmp_path: Path) -> None:
         assert json.loads(out)["kafka_version"] == name
     code, _, err = run("check", "--kafka-version", "2.7", file)
     assert code == 2
-    assert "must be a release from 3.6.0 to 4.4.0" in err
-    assert "(nearest: 3.6.0)" in err
+    assert "must be a release from 2.8.0 to 4.4.0" in err
+    assert "(nearest: 2.8.0)" in err
 
 
 def test_the_version_of_kafka_changes_the_rule_that_names_a_length(

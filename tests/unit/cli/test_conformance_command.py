@@ -325,7 +325,7 @@ def test_a_case_is_compared_with_the_version_that_it_names(run: Run, tmp_path: P
     ]
 
 
-@pytest.mark.parametrize("version", ["2.8", 3.9, None])
+@pytest.mark.parametrize("version", ["2.7", 3.9, None])
 def test_a_case_of_an_unknown_version_is_none(run: Run, tmp_path: Path, version: object) -> None:
     path = write(tmp_path, CASE | {"kafka_version": version})
     code, _, err = run("conformance", path)

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
+import struct
 import warnings
+import zlib
 from typing import Any
 
 import pytest
@@ -23,12 +26,27 @@ from batchval.kafka_versions import (
     releases_of,
 )
 from batchval.policy import TopicPolicy
-from tests.support.batches import CODECS, NOW, Body, batch, message, raw, record, records, varint
+from tests.support.batches import (
+    CODECS,
+    NOW,
+    Body,
+    batch,
+    compress,
+    message,
+    raw,
+    record,
+    records,
+    varint,
+)
 
 VERSIONS = list(KAFKA_VERSIONS)
 OLDER = [name for name, row in KAFKA_VERSIONS.items() if not row.checks_record_length]
-#: every release of Kafka from 3.6.0 on that Maven Central had on 30 November 2026
+SUMMING = [name for name, row in KAFKA_VERSIONS.items() if row.sums_record_fields]
+#: every release of Kafka from 2.8.0 on that Maven Central had on 30 November 2026
 PUBLISHED = (
+    *("2.8.0", "2.8.1", "2.8.2", "3.0.0", "3.0.1", "3.0.2", "3.1.0", "3.1.1", "3.1.2"),
+    *("3.2.0", "3.2.1", "3.2.2", "3.2.3", "3.3.0", "3.3.1", "3.3.2", "3.4.0", "3.4.1"),
+    *("3.5.0", "3.5.1", "3.5.2"),
     *("3.6.0", "3.6.1", "3.6.2", "3.7.0", "3.7.1", "3.7.2", "3.8.0", "3.8.1"),
     *("3.9.0", "3.9.1", "3.9.2", "4.0.0", "4.0.1", "4.0.2", "4.1.0", "4.1.1", "4.1.2"),
     *("4.2.0", "4.2.1", "4.2.2", "4.3.0", "4.3.1", "4.4.0"),
@@ -79,6 +97,11 @@ def test_the_default_is_the_newest() -> None:
 @pytest.mark.parametrize(
     ("asked", "name", "row"),
     [
+        ("2.8", "2.8.2", "2.8.2"),
+        ("3.0.1", "3.0.1", "3.0.0"),
+        ("3.2.1", "3.2.1", "3.1.0"),
+        ("3.2.2", "3.2.2", "3.1.2"),
+        ("3.5", "3.5.2", "3.1.2"),
         ("3.6", "3.6.2", "3.6.0"),
         ("3.9", "3.9.2", "3.9.1"),
         ("3.9.0", "3.9.0", "3.8.0"),
@@ -130,7 +153,7 @@ def test_a_newer_release_takes_the_newest_row_with_a_warning(
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("2.7", "3.6.0"), ("3.5.2", "3.6.0"), ("3.10", "3.9.2"), ("0.11", "3.6.0")],
+    [("2.7", "2.8.0"), ("2.9", "2.8.2"), ("3.10", "3.9.2"), ("0.11", "2.8.0")],
 )
 def test_an_unknown_release_names_the_nearest(name: str, nearest: str) -> None:
     for ask in (find_release, lambda name: LogValidator(kafka_version=name)):
@@ -139,7 +162,7 @@ def test_an_unknown_release_names_the_nearest(name: str, nearest: str) -> None:
         assert str(refused.value) == f"{EXPECTED}, not '{name}' (nearest: {nearest})"
 
 
-EXPECTED = "kafka_version must be a release from 3.6.0 to 4.4.0, for example 4.4.0"
+EXPECTED = "kafka_version must be a release from 2.8.0 to 4.4.0, for example 4.4.0"
 
 
 @pytest.mark.parametrize("name", ["", "latest", "4.x", " ", "4", "4.4.0.1", "4.4-rc1", "v4.4"])
@@ -177,15 +200,16 @@ def stated(length: int, codec: int) -> bytes:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_lengths_of_a_batch_in_place(version: str, codec: str) -> None:
-    """The parser that skips keys and values reads the length; only 4.2.2 and 4.4 look at it."""
+    """The parser that skips keys and values reads the length; 3.6 to 4.2.1 do not look at it."""
+    ignored = version in OLDER and version not in SUMMING
     for length in LENGTHS:
         data = stated(length, CODECS[codec])
-        assert code(kafka(version), data) == (0 if version in OLDER else 87)
+        assert code(kafka(version), data) == (0 if ignored else 87)
         validator = LogValidator(kafka_version=version)
         strict = validator.check(data, now_ms=NOW)
         assert strict.error_code is ErrorCode.INVALID_RECORD
         assert strict.rule is not None
-        assert strict.rule.id == ("S4" if version in OLDER else "29")
+        assert strict.rule.id == ("S4" if ignored else "29")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -195,8 +219,10 @@ def test_lengths_of_a_batch_to_be_rebuilt(version: str, codec: str) -> None:
     array.
     """
     policy = TopicPolicy(compression_type="uncompressed")
-    for length, answer in LENGTHS.items():
+    for length, of_newer in LENGTHS.items():
         data = stated(length, CODECS[codec])
+        # up to 3.5 nothing catches the IllegalArgumentException
+        answer = -1 if version in SUMMING and length < 0 else of_newer
         assert code(kafka(version, policy), data) == (answer if version in OLDER else 87), length
         validator = LogValidator(policy, kafka_version=version)
         result = validator.check(data, now_ms=NOW)
@@ -221,6 +247,115 @@ def test_the_reason_of_a_length_that_no_array_has() -> None:
     )
 
 
+# ---- up to 3.5: record fields are summed ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("wrong_by", [-1, 1])
+def test_fields_fill_the_length_of_a_record(version: str, codec: str, wrong_by: int) -> None:
+    """A good record states a byte too few or too many, another one follows."""
+    data = stated(len(b"".join(GOOD)) + wrong_by, CODECS[codec])
+    assert code(kafka(version), data) == (87 if version in SUMMING else 0)
+    policy = TopicPolicy(compression_type="uncompressed")
+    assert code(kafka(version, policy), data) == 87
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_damaged_stream_is_met_a_piece_of_2048_bytes_early(version: str) -> None:
+    """A key's length is no varint, and the stream is damaged later in the same record."""
+    broken = raw(Body(key=b"\xff" * 6, value=b"x" * 6000))
+    for whole, answer in ((2000, -1), (2100, 87)):
+        data = batch([broken], codec=CODECS["lz4"], payload=lz4_damaged_after(broken, whole))
+        assert code(kafka(version), data) == (answer if version in SUMMING else 87)
+
+
+def lz4_damaged_after(plain: bytes, size: int) -> bytes:
+    header = compress(CODECS["lz4"], b"")[:7]
+    stored = struct.pack("<I", size | 1 << 31) + plain[:size]
+    return header + stored + struct.pack("<I", 5) + b"\xff" * 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_gzip_stream_that_is_cut_off(version: str) -> None:
+    """Up to 3.5 an EOFException within a record is a malformed record; one after it is not."""
+    noise = random.Random(1).randbytes(3000)
+    good = [record(0, value=noise), record(1, value=noise)]
+    whole = compress(CODECS["gzip"], b"".join(good))
+    for cut, answer in ((200, 87), (4, -1)):
+        data = batch(good, codec=CODECS["gzip"], payload=whole[:-cut])
+        assert code(kafka(version), data) == (answer if version in SUMMING else -1)
+
+
+def test_a_varint_of_a_length_that_does_not_end() -> None:
+    data = batch([raw(Body(), b"\xff" * 5)], codec=CODECS["lz4"])
+    answers = {version: code(kafka(version), data) for version in VERSIONS}
+    assert answers == {name: -1 if name in SUMMING else 87 for name in VERSIONS}
+
+
+def test_an_uncompressed_record_that_is_cut_off() -> None:
+    """2.8 has no record there: -1, or 87 where bytes are left after the last one."""
+    first, cut = record(0), record(1, value=b"v" * 9)[:-3]
+    last = batch([first, cut])
+    inner = batch([first, cut, record(2)], payload=first + cut)
+    nothing = batch([first, cut], payload=first + cut[:1])
+    for data, answer in ((last, 87), (inner, -1), (nothing, -1)):
+        answers = {version: code(kafka(version), data) for version in VERSIONS}
+        assert answers == {name: answer if name.startswith("2.8") else 87 for name in VERSIONS}
+
+
+def test_the_delete_horizon_stays_where_a_header_is_written() -> None:
+    policy = TopicPolicy(message_timestamp_type="LogAppendTime")
+    data = batch(records(2), attributes=0x40)
+    kept = {}
+    for version in VERSIONS:
+        result = kafka(version, policy).validate(data, now_ms=NOW)
+        assert result.output is not None
+        kept[version] = bytes(result.output)[22]
+    before = ("2.8.0", "2.8.2", "3.0.0", "3.0.2")
+    assert kept == {name: 0x08 if name in before else 0x48 for name in VERSIONS}
+
+
+def test_a_count_of_headers_that_no_array_has() -> None:
+    """CVE-2022-34917; the parser that skips them makes no array."""
+    body = Body(headers=varint(2**31 - 1))
+    plain, packed = batch([raw(body)]), batch([raw(body)], codec=CODECS["zstd"])
+    rebuilt = TopicPolicy(compression_type="uncompressed")
+    for version in VERSIONS:
+        expected = 87 if KAFKA_VERSIONS[version].bounds_header_counts else -1
+        assert code(kafka(version), plain) == expected
+        assert code(kafka(version, rebuilt), packed) == expected
+        assert code(kafka(version), packed) == 87
+    reason = kafka("2.8.1").check(plain, now_ms=NOW).reason
+    assert reason == (
+        "record 0: the number of headers, 2147483647, is above 2147483645, the longest array of a JVM"
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_next_member_of_a_gzip_stream(version: str) -> None:
+    """The first member ends with a piece of 8192 bytes: up to 3.5 that is the stream's end."""
+    first = record(0, value=random.Random(1).randbytes(8160))
+    head = gzip_stored(first)
+    assert 10 + 8192 - 26 <= len(head) - 8 <= 10 + 8192  # the header is not of the piece
+    data = batch([first, record(1)], codec=CODECS["gzip"], payload=head + gzip_stored(record(1)))
+    assert code(kafka(version), data) == (87 if version in SUMMING else 0)
+
+
+def gzip_stored(plain: bytes) -> bytes:
+    packed = zlib.compressobj(0, zlib.DEFLATED, 31)
+    return packed.compress(plain) + packed.flush()
+
+
+def test_append_time_of_a_producer() -> None:
+    data = batch(records(1), attributes=0x08)
+    for version in VERSIONS:
+        expected = 32 if KAFKA_VERSIONS[version].refuses_append_time else 0
+        assert code(kafka(version), data) == expected
+        topic = TopicPolicy(message_timestamp_type="LogAppendTime")
+        assert code(kafka(version, topic), data) == 32
+
+
 # ---- Produce v0 to v2 ----------------------------------------------------------------------------
 
 TWO_MESSAGES = message(offset=0, key=b"k") + message(offset=1, key=b"k", value=b"w")
@@ -233,7 +368,7 @@ def test_old_requests_hold_messages_before_4_0(
     version: str, produce_version: int, mode: Any
 ) -> None:
     validator = LogValidator(mode=mode, kafka_version=version)
-    admitted = version.startswith("3.") and produce_version < 3
+    admitted = produce_version < KAFKA_VERSIONS[version].first_checked_produce_version
     result = validator.validate(
         TWO_MESSAGES, now_ms=NOW, first_offset=5, produce_version=produce_version
     )
@@ -281,7 +416,7 @@ def test_two_batches_of_magic_2_are_refused_later() -> None:
 def test_records_of_tomorrow(version: str) -> None:
     """KIP-1030: message.timestamp.after.max.ms is an hour from 4.0 on."""
     tomorrow = batch(records(1), base_timestamp=NOW + 86_400_000, max_timestamp=NOW + 86_400_000)
-    expected = 0 if version.startswith("3.") else 32
+    expected = 32 if numbers(version) >= (4, 0, 0) else 0
     assert code(LogValidator(kafka_version=version), tomorrow) == expected
     policy = TopicPolicy.from_kafka_config({"max.message.bytes": "1000"}, kafka_version=version)
     assert code(kafka(version, policy), tomorrow) == expected
@@ -298,4 +433,4 @@ def test_a_policy_has_the_default_of_4_4() -> None:
         == TopicPolicy()
     )
     with pytest.raises(BatchvalError, match="kafka_version must be a release from"):
-        TopicPolicy.from_kafka_config({}, kafka_version="2.8")
+        TopicPolicy.from_kafka_config({}, kafka_version="2.7")

@@ -332,8 +332,8 @@ TOGETHER = [
         "extras belong to the rules strict",
     ),
     (
-        {"validation": {"kafka_version": "2.8"}},
-        "validation.kafka_version: must be a release from 3.6.0 to 4.4.0",
+        {"validation": {"kafka_version": "2.7"}},
+        "validation.kafka_version: must be a release from 2.8.0 to 4.4.0",
     ),
     ({"validation": {"kafka_version": 3.9}}, 'validation.kafka_version: must be in quotes: "3.9"'),
     ({"limits": {"max_bytes_held": 1 << 20}}, "could never pass"),
