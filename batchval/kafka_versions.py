@@ -11,22 +11,28 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 from batchval.errors import BatchvalError
 
 __all__ = [
+    "ADVERTISED",
     "DEFAULT_KAFKA_VERSION",
     "KAFKA_VERSIONS",
+    "REFUSES_LESS",
     "RELEASES",
+    "Advertised",
     "KafkaVersion",
     "NewerKafkaWarning",
     "Release",
     "ReleaseRange",
     "changes_of",
     "find_release",
+    "least_refusing",
     "release_of",
+    "releases_from",
     "releases_of",
 ]
 
@@ -272,6 +278,67 @@ RELEASES: Final = (
 )
 DEFAULT_KAFKA_VERSION: Final = "4.4.0"
 
+#: By column: which of several values refuses least of what clients produce. None: no value refuses
+#: more, it only changes an error code, a stored field, the names of configurations, or concerns
+#: another origin (drops_newer_epochs: followers; asks_marker_versions: the Raft leader).
+REFUSES_LESS: Final[dict[str, Callable[[Iterable[Any]], Any] | None]] = {
+    "drops_newer_epochs": None,
+    "checks_order_at_once": None,
+    "asks_marker_versions": None,
+    "measures_markers": None,
+    "rebuilds_empty_batches": max,
+    "sums_record_fields": min,
+    "bounds_header_counts": None,
+    "refuses_cut_records": None,
+    "keeps_delete_horizon": None,
+    "refuses_append_time": min,
+    "knows_magic_0_has_no_time": None,
+    "first_checked_produce_version": max,
+    "checks_record_length": min,
+    "largest_record": max,
+    "zstd_inter_broker_protocol": None,
+    "message_timestamp_after_max_ms": max,
+    "timestamp_bounds": None,
+    "compression_levels": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """What ApiVersions of a broker says, by minor version.
+
+    ``metadata_version``  highest level of the feature ``metadata.version`` in production
+                          (``MetadataVersion.latestProduction``); None: no release in KRaft has it
+    The others are the highest versions of requests (``ApiKeys.latestVersion``). They name brokers
+    with ZooKeeper, which have no features.
+    """
+
+    metadata_version: int | None
+    produce: int
+    fetch: int
+    add_partitions_to_txn: int
+
+
+#: Read from the classes of the last release of each minor version.
+ADVERTISED: Final[dict[str, Advertised]] = {
+    "2.8": Advertised(None, 9, 12, 3),
+    "3.0": Advertised(None, 9, 12, 3),
+    "3.1": Advertised(None, 9, 13, 3),
+    "3.2": Advertised(None, 9, 13, 3),
+    "3.3": Advertised(7, 9, 13, 3),
+    "3.4": Advertised(8, 9, 13, 3),
+    "3.5": Advertised(11, 9, 15, 3),
+    "3.6": Advertised(14, 9, 15, 4),
+    "3.7": Advertised(19, 10, 16, 4),
+    "3.8": Advertised(20, 11, 16, 5),
+    "3.9": Advertised(21, 11, 17, 5),
+    "4.0": Advertised(25, 12, 17, 5),
+    "4.1": Advertised(27, 13, 18, 5),
+    "4.2": Advertised(29, 13, 18, 5),
+    "4.3": Advertised(30, 13, 18, 5),
+    "4.4": Advertised(33, 13, 18, 5),
+}
+
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
 
 
@@ -348,6 +415,35 @@ def release_of(kafka_version: str | Release) -> Release:
     if release.warning and release is not kafka_version:
         warnings.warn(release.warning, NewerKafkaWarning, stacklevel=2)
     return release
+
+
+def releases_from(first: str | None = None, last: str | None = None) -> list[Release]:
+    """Return the newest release of each range, oldest first, of these minor versions and those
+    between them; None: the first or the last of the table.
+    """
+    low = (0,) if first is None else _numbers(first)
+    high = _numbers(RELEASES[-1].last)[:2] if last is None else _numbers(last)
+    ranges = [a for a in RELEASES if low <= _numbers(a.first)[:2] <= high]
+    return [Release(a.last, KAFKA_VERSIONS[a.row]) for a in ranges]
+
+
+def least_refusing(releases: Sequence[Release]) -> Release:
+    """Return a release that refuses no batch of a client which one of these releases takes.
+
+    It is the first of them that refuses least in each column (``REFUSES_LESS``). Where none does,
+    the columns of several are combined, and the name has all of them: "3.7.2 or 4.0.2". Columns
+    that refuse nothing are those of the first.
+    """
+    least = {
+        column: choose([getattr(release.row, column) for release in releases])
+        for column, choose in REFUSES_LESS.items()
+        if choose is not None
+    }
+    for release in releases:
+        if all(getattr(release.row, column) == value for column, value in least.items()):
+            return release
+    name = " or ".join(dict.fromkeys(release.name for release in releases))
+    return Release(name, replace(releases[0].row, name=name, **least))
 
 
 def releases_of(row: str) -> list[str]:

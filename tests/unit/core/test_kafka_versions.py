@@ -5,24 +5,34 @@ that judges.
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import random
 import struct
 import warnings
 import zlib
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from batchval.cli.cases import NotACase, policy_of, read_cases
 from batchval.core.batches.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.kafka_versions import (
+    ADVERTISED,
     DEFAULT_KAFKA_VERSION,
     KAFKA_VERSIONS,
+    REFUSES_LESS,
     RELEASES,
+    KafkaVersion,
     NewerKafkaWarning,
+    Release,
     changes_of,
     find_release,
+    least_refusing,
+    releases_from,
     releases_of,
 )
 from batchval.policy import TopicPolicy
@@ -39,6 +49,7 @@ from tests.support.batches import (
     varint,
 )
 
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 VERSIONS = list(KAFKA_VERSIONS)
 OLDER = [name for name, row in KAFKA_VERSIONS.items() if not row.checks_record_length]
 SUMMING = [name for name, row in KAFKA_VERSIONS.items() if row.sums_record_fields]
@@ -434,3 +445,85 @@ def test_a_policy_has_the_default_of_4_4() -> None:
     )
     with pytest.raises(BatchvalError, match="kafka_version must be a release from"):
         TopicPolicy.from_kafka_config({}, kafka_version="2.7")
+
+
+# ---- brokers of several releases -----------------------------------------------------------------
+
+ROWS = [Release(row.name, row) for row in KAFKA_VERSIONS.values()]
+PAIRS = list(itertools.product(ROWS, repeat=2))
+
+
+def test_each_column_says_which_value_refuses_less() -> None:
+    columns = [one.name for one in fields(KafkaVersion) if one.name != "name"]
+    assert list(REFUSES_LESS) == columns
+
+
+def test_what_two_rows_take_is_what_refuses_least_of_each_column() -> None:
+    for one, other in PAIRS:
+        least = least_refusing([one, other])
+        reversed_least = least_refusing([other, one])
+        for column, choose in REFUSES_LESS.items():
+            found = getattr(least.row, column)
+            pair = [getattr(one.row, column), getattr(other.row, column)]
+            assert found == (choose(pair) if choose else found)
+            assert found in pair
+            assert choose is None or found == getattr(reversed_least.row, column)
+        assert least_refusing([least, one]).row == least.row
+    assert least_refusing([find_release("4.2.1"), find_release("4.4.0")]) == find_release("4.2.1")
+    assert least_refusing([find_release("4.4.0"), find_release("4.2.1")]) == find_release("4.2.1")
+    # followers alone differ: the first counts
+    assert least_refusing([find_release("3.9.2"), find_release("3.9.0")]).name == "3.9.2"
+    both = least_refusing([find_release("3.7.2"), find_release("4.0.2")])
+    assert both.name == both.row.name == "3.7.2 or 4.0.2"
+    assert pickle.loads(pickle.dumps(both)) == both
+    assert kafka(both).kafka_version == "3.7.2 or 4.0.2"  # type: ignore[arg-type]
+
+
+def accepts(release: Release, case: Any) -> bool:
+    cfg = case["cfg"]
+    validator = LogValidator(policy_of(cfg), mode="kafka", kafka_version=release)
+    return validator.validate(
+        case["batch"],
+        now_ms=cfg["now"],
+        first_offset=cfg["first_offset"],
+        produce_version=cfg["produce_version"],
+    ).ok
+
+
+def test_a_batch_that_one_of_two_rows_takes_is_not_refused() -> None:
+    """Ask all pairs of rows for the batches of clients on which rows differ."""
+    corpora = [FIXTURES / "corpus" / f"kafka-{one}.jsonl.gz" for one in ("2.8.1", "3.9.2", "4.2.2")]
+    seen: set[tuple[bytes, str]] = set()
+    differing = 0
+    for case in read_cases([FIXTURES / "golden", *corpora]):
+        assert not isinstance(case, NotACase)
+        key = case["batch"], repr(case["cfg"])
+        if key in seen:
+            continue
+        seen.add(key)
+        by_row = {one.name: accepts(one, case) for one in ROWS}
+        if len(set(by_row.values())) == 1:
+            continue
+        differing += 1
+        for one, other in itertools.combinations(ROWS, 2):
+            if by_row[one.name] or by_row[other.name]:
+                least = least_refusing([one, other])
+                assert accepts(least, case), (case["id"], one.name, other.name)
+    assert differing > 50
+
+
+def test_what_brokers_advertise_is_in_order_and_has_every_minor_version() -> None:
+    minors = {".".join(one.first.split(".")[:2]) for one in RELEASES}
+    assert minors <= ADVERTISED.keys()
+    assert list(ADVERTISED)[-1] == ".".join(RELEASES[-1].last.split(".")[:2])
+    rows = list(ADVERTISED.values())
+    levels = [one.metadata_version for one in rows if one.metadata_version is not None]
+    assert levels == sorted(set(levels))
+    assert [one.produce for one in rows] == sorted(one.produce for one in rows)
+
+
+def test_releases_from_a_minor_version_on() -> None:
+    assert [one.name for one in releases_from("4.3")] == ["4.3.1", "4.3.2", "4.4.0"]
+    assert [one.name for one in releases_from("4.2", "4.2")] == ["4.2.1", "4.2.2"]
+    assert releases_from("4.9") == releases_from("2.7", "2.7") == []
+    assert len(releases_from()) == len(RELEASES)
