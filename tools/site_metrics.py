@@ -24,6 +24,7 @@ __all__ = ["markdown", "metrics"]
 _MORE: dict[str, Any] = {
     "log": {"audit_file": "/dev/null"},
     "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}},
+    "validation": {"kafka_version": "auto"},
 }
 
 

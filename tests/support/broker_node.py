@@ -101,7 +101,7 @@ class BrokerNode:
             _, request = request_class.parse(struct.pack(">hhi", *frame[:3]) + frame.body)
             version = frame.api_version
             if frame.api_key == API_VERSIONS:
-                response: Any = ApiVersionsResponse(api_keys=self._versions())
+                response: Any = self._api_versions()
                 if version > self._range(API_VERSIONS)[1]:
                     response.error_code, version = ErrorCode.UNSUPPORTED_VERSION, 0
             else:
@@ -127,6 +127,9 @@ class BrokerNode:
 
     def _range(self, key: int) -> tuple[int, int]:
         return self.ranges.get(key, (REQUESTS[key].min_version, REQUESTS[key].max_version))
+
+    def _api_versions(self) -> ApiVersionsResponse:
+        return ApiVersionsResponse(api_keys=self._versions())
 
     def _versions(self) -> list[ApiVersion]:
         return [ApiVersion(key, *self._range(key)) for key in [API_VERSIONS, *self.handlers]]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import Release
 from batchval.network.errors import AuthenticationError, InvalidAnswerError
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.proxy.cluster.endpoints import (
@@ -102,6 +103,7 @@ class ClusterNews(NamedTuple):
 
     ``endpoints``  state and problem of each address
     ``ports``      (listener, node id) -> port
+    ``release``    of Kafka that is in force with ``kafka_version: auto``; None: not known
     """
 
     brokers: Mapping[int, BrokerAddress]
@@ -109,6 +111,7 @@ class ClusterNews(NamedTuple):
     requires_authentication: bool | None
     endpoints: Mapping[BrokerAddress, tuple[EndpointState, str]]
     ports: Mapping[SocketKey, int]
+    release: Release | None = None
 
 
 class ClusterReports(Protocol):
@@ -194,6 +197,16 @@ class Discovery:
     def endpoints(self) -> dict[BrokerAddress, tuple[EndpointState, str]]:
         """Return the state of each address, and why it does not serve."""
         return {address: (one.state, one.problem) for address, one in self._endpoints.items()}
+
+    def named_brokers(self) -> list[int]:
+        """Return the ids of the brokers that the cluster has named in its last answers."""
+        return [node_id for node_id in self.brokers if node_id in self._named]
+
+    def is_away(self, node_id: int) -> bool:
+        """Return whether a broker could not be reached when its address was tried last."""
+        endpoint = self._endpoints.get(self.brokers[node_id])
+        away = (EndpointState.UNREACHABLE, EndpointState.STALLED)
+        return endpoint is not None and endpoint.state in away
 
     def addresses(self, node_id: int | None = None) -> list[BrokerAddress]:
         """Return where to connect for one broker, in the order in which to try.

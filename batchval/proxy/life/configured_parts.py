@@ -4,6 +4,7 @@ ConfiguredParts(settings)          at the start
 ConfiguredParts(settings, before)  for other settings: what is known in the running gate stays in
                                    use, such as topic configurations, the ids of registries and the
                                    counts of custom rules
+parts.for_release(release)         for another release of the brokers: no file is read again
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from batchval.kafka_versions import Release, least_refusing, releases_from
 from batchval.policy import TopicPolicy
 from batchval.proxy.produce.policies import UNBOUNDED, ClusterTopics, Read, TopicLookup
 from batchval.proxy.produce.quarantine import QuarantineWriter
@@ -36,15 +38,22 @@ class ConfiguredParts:
     ConfigError.
 
     ``read``            reads topic configurations from the cluster
+    ``release``         of Kafka, whose answers are given: that of the settings, else ``detected``
     ``listener_tls``    by the listener's name
     ``cluster_topics``  None where no topic configurations are read
     ``named_topics``    that policies name without a wildcard
     """
 
     def __init__(
-        self, settings: Settings, read: Read, before: ConfiguredParts | None = None
+        self,
+        settings: Settings,
+        read: Read,
+        before: ConfiguredParts | None = None,
+        *,
+        detected: Release | None = None,
     ) -> None:
         self.settings = settings
+        self.release = settings.validation.release or detected or least_refusing(releases_from())
         self.record_parts: RecordParts = RecordParts(
             settings, None if before is None else before.record_parts
         )
@@ -78,6 +87,13 @@ class ConfiguredParts:
         parts.settings = settings
         return parts
 
+    def for_release(self, release: Release) -> ConfiguredParts:
+        """Return the same parts for another release of the brokers."""
+        parts = copy.copy(self)
+        parts.release = release
+        parts.topics = parts._topics()
+        return parts
+
     @property
     def refresh_s(self) -> float:
         """Return the seconds between readings of topic configurations."""
@@ -85,17 +101,15 @@ class ConfiguredParts:
         return 0.0 if admin is None else admin.refresh_ms / 1000
 
     def _topics(self) -> TopicPolicies:
-        rules, kafka_version = self.settings.topics.policies, self.settings.validation.kafka_version
+        rules, release = self.settings.topics.policies, self.release
         if self.cluster_topics is None:
             globs: dict[str, TopicPolicy] = {}
             for rule in rules:  # the first that matches
-                policy = UNBOUNDED if rule.leaves_configuration else rule.policy(kafka_version)
+                policy = UNBOUNDED if rule.leaves_configuration else rule.policy(release)
                 globs.setdefault(rule.match, policy)
             return TopicPolicies(UNBOUNDED, globs, self.record_parts.topic_rules)
         topics = TopicPolicies(UNBOUNDED, rules=self.record_parts.topic_rules)
-        topics.known = self._lookup = TopicLookup(
-            rules, self.cluster_topics, kafka_version=kafka_version
-        )
+        topics.known = self._lookup = TopicLookup(rules, self.cluster_topics, kafka_version=release)
         return topics
 
     def asked_topics(self) -> list[str]:
@@ -126,6 +140,7 @@ def options_for(
     return ProxyOptions(
         settings,
         listener,
+        release=parts.release,
         topics=parts.topics,
         deny=_deny(settings, listener),
         claims_in=settings.claims_in_of(listener),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from batchval.kafka_versions import Release
 from batchval.ledger import ClaimsLedger
 from batchval.optional import MissingExtraError
 from batchval.policy import TopicPolicy
@@ -34,6 +35,12 @@ from batchval.proxy.life.handover import Succession, TakeOver
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.life.listener_server import ConnectionPassing, ListenerServer, Shared
 from batchval.proxy.life.reload import Step, changes_only_mode, restart_faults
+from batchval.proxy.produce.broker_releases import (
+    BrokerAnswer,
+    BrokerReleases,
+    BrokerView,
+    read_broker,
+)
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
 from batchval.proxy.produce.produce_validator import ProduceValidator
 from batchval.proxy.produce.quarantine import QuarantineWriter
@@ -59,6 +66,12 @@ __all__ = ["Ages", "Gate", "Pages", "ParentParts", "Prepared", "Workers"]
 
 #: Seconds between looks at the ages of requests and at the lines that the log left out.
 LOOK_S: Final = 1.0
+#: Seconds between two requests for the release of a broker, without ``upstream.admin``.
+REFRESH_S: Final = 300.0
+#: Seconds between looks at the release of the brokers that is in force.
+RELEASE_LOOK_S: Final = 0.2
+#: Seconds until a release that could not be taken is tried again.
+RELEASE_RETRY_S: Final = 10.0
 #: Seconds until the parts of earlier settings are closed: batches may wait for their answers.
 RETIRE_S: Final = 60.0
 
@@ -74,7 +87,11 @@ class Workers(Protocol):
     """
 
     def attach(
-        self, shared: Shared, observed: ObservedCounts, listeners: Mapping[str, ListenerServer]
+        self,
+        shared: Shared,
+        observed: ObservedCounts,
+        listeners: Mapping[str, ListenerServer],
+        releases: BrokerReleases,
     ) -> None: ...
     async def start(self) -> None: ...
     async def spread_news(self) -> None: ...
@@ -100,6 +117,7 @@ class ParentParts:
     ``gone``           called with each session that was not admitted, or has ended
     ``connections_of`` returns the clients that the open files of a worker suffice for
     ``claims_secret``  decides which claims are sampled, the same in all workers
+    ``release``        of Kafka that the brokers run, as far as the parent knows; None: not known
     """
 
     discovery: Discovery
@@ -108,6 +126,7 @@ class ParentParts:
     gone: Callable[[Session], None]
     connections_of: Callable[[Settings], int]
     claims_secret: bytes
+    release: Release | None = None
 
 
 class Gate:
@@ -165,7 +184,11 @@ class Gate:
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
-        self.hold(ConfiguredParts(settings, self.read_topics))
+        self.broker_releases = BrokerReleases(self._named_brokers, self._read_broker, REFRESH_S)
+        if parent is not None and parent.release is not None:
+            self.broker_releases.follow(parent.release)
+        detected = self.broker_releases.release
+        self.hold(ConfiguredParts(settings, self.read_topics, detected=detected))
         self.quarantine = (
             QuarantineWriter.made(settings.quarantine, version) if workers is None else None
         )
@@ -220,11 +243,12 @@ class Gate:
         self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
+        self._releases_task: asyncio.Task[None] | None = None
         self._retired: list[tuple[ConfiguredParts, list[ProduceValidator]]] = []
         self.otlp = self.pages.export(version) if parent is None else None
         self.pages.watch()
         if workers is not None:
-            workers.attach(self.shared, self.observed, self.proxies)
+            workers.attach(self.shared, self.observed, self.proxies, self.broker_releases)
             self.metrics.add(workers.pool_families)
 
     # ---- what it is made of ----------------------------------------------------------------------
@@ -282,8 +306,23 @@ class Gate:
     async def read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
         addresses = self.discovery.addresses()
         return await read_topic_configs(
-            self.settings.upstream, self.upstream_tls, topics, addresses
+            self.settings.upstream,
+            self.upstream_tls,
+            topics,
+            addresses,
+            kafka_version=self.parts.release,
         )
+
+    def _named_brokers(self) -> Mapping[int, BrokerView]:
+        known = self.discovery
+        found = {}
+        for node_id in known.named_brokers():
+            if addresses := known.addresses(node_id):
+                found[node_id] = BrokerView(tuple(addresses), known.is_away(node_id))
+        return found
+
+    async def _read_broker(self, address: BrokerAddress, topic: str | None) -> BrokerAnswer:
+        return await read_broker(self.settings.upstream, self.upstream_tls, address, topic)
 
     def _refused(self, refusal: Refusal) -> None:
         self.metrics.topics(refusal)
@@ -337,7 +376,10 @@ class Gate:
             self.otlp.start()
         self.start_validation()
         self.read_topics_anew()
-        if self.workers is not None:
+        self.read_releases_anew()
+        if self.workers is None:
+            self._tasks.append(asyncio.create_task(self._follow_release()))
+        else:
             await self._start_workers(self.workers)
 
     async def _start_workers(self, workers: Workers) -> None:
@@ -405,6 +447,8 @@ class Gate:
         topics = self.cluster_topics if self.workers is None else None  # workers read their own
         if topics is not None and topics.is_awaited:
             return "the configurations of topics are being read"
+        if self.asks_releases and self.broker_releases.is_awaited:
+            return "the releases of brokers are being read"
         return self.unready()
 
     def accept(self) -> None:
@@ -431,7 +475,8 @@ class Gate:
         drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
         await asyncio.gather(*(proxy.stop(drain_s) for proxy in self.proxies.values()))
         await self.discovery.stop()
-        tasks = [task for task in (*self._tasks, self._topics_task) if task is not None]
+        own = (*self._tasks, self._topics_task, self._releases_task)
+        tasks = [task for task in own if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -471,6 +516,49 @@ class Gate:
             self.cluster_topics.refresh_s = self.parts.refresh_s
             self._topics_task = asyncio.create_task(self.cluster_topics.run())
 
+    @property
+    def asks_releases(self) -> bool:
+        """Return whether this process asks brokers for their releases; workers follow its news."""
+        return self.settings.validation.release is None and self._parent is None
+
+    def read_releases_anew(self) -> None:
+        """Ask brokers for their releases from now on, where the settings ask for it."""
+        if self._releases_task is not None:
+            self._releases_task.cancel()
+            self._releases_task = None
+        if self.asks_releases:
+            self.broker_releases.refresh_s = self.parts.refresh_s or REFRESH_S
+            self._releases_task = asyncio.create_task(self.broker_releases.run())
+
+    async def _follow_release(self) -> None:
+        """Validate as the release of the brokers does, whenever another one is in force."""
+        while True:
+            try:
+                await self._take_release()
+            except Exception:  # a defect must not end it: the gate goes on as it was
+                log.exception("the release of the brokers could not be taken")
+                await asyncio.sleep(RELEASE_RETRY_S)
+            await asyncio.sleep(RELEASE_LOOK_S)
+
+    async def _take_release(self) -> None:
+        parts, release = self.parts, self.broker_releases.release
+        if self.settings.validation.release is not None or parts.release == release:
+            return
+        step = await in_background(partial(Prepared, self, self.settings, release))
+        if self.parts is parts:  # else other settings were taken meanwhile: prepared again
+            step.apply()
+
+    def release_families(self) -> Iterator[Family]:
+        """Yield the metrics about releases of Kafka; a worker has none of its own."""
+        if self._parent is not None:
+            return
+        release = self.settings.validation.release or self.broker_releases.release
+        text = "1: the release of Kafka as which the gate answers."
+        samples = [((release.name,), 1.0)]
+        yield Family("gauge", "kafka_version", text, ("release",), samples, "max")
+        if self.asks_releases:
+            yield from self.broker_releases.families()
+
     def retire(self, parts: ConfiguredParts, gates: list[ProduceValidator]) -> None:
         """Close what was used before, once nobody waits for an answer of it any more."""
         self._retired.append((parts, gates))
@@ -506,6 +594,8 @@ class Gate:
             yield f"the login of upstream.admin is refused: {problem}"
         if self.cluster_topics is not None and (problem := self.cluster_topics.problem):
             yield f"topic configurations cannot be read: {problem}"
+        if self.asks_releases and (problem := self.broker_releases.problem):
+            yield f"the release of a broker cannot be read: {problem}"
 
     @property
     def addresses(self) -> dict[str, Address]:
@@ -619,6 +709,7 @@ class Pages:
         if gate.settings.upstream.admin is not None:
             text = "1 while brokers refuse the login of upstream.admin."
             yield single("gauge", "admin_refused", text, float(bool(gate.admin_problem())), "max")
+        yield from gate.release_families()
         yield from gate.record_parts.families()
         if (topics := self.gate.cluster_topics) is None:
             return
@@ -688,12 +779,12 @@ MAX_WARMED_TOPICS: Final = 1_000
 
 class Prepared:
     """Other settings for a running gate, with all that they need. Any thread may make them. Raises
-    ConfigError. Where only the mode is new, no file is read again.
+    ConfigError. Where only the mode is new, or the ``release`` of the brokers, no file is read.
 
     One that is not applied needs no end: nothing runs before ``apply``.
     """
 
-    def __init__(self, gate: Gate, settings: Settings) -> None:
+    def __init__(self, gate: Gate, settings: Settings, release: Release | None = None) -> None:
         faults = list(restart_faults(gate.settings, settings))
         if faults:
             raise ConfigError(lines_of(faults, Source()))
@@ -701,10 +792,13 @@ class Prepared:
             self.max_connections = gate.connections_for(settings)
         except OSError as error:
             raise ConfigError([f"limits.max_connections: {error.strerror}"]) from None
-        if changes_only_mode(gate.settings, settings):
+        if release is not None:
+            self.parts, self.exporter = gate.parts.for_release(release), None
+        elif changes_only_mode(gate.settings, settings):
             self.parts, self.exporter = gate.parts.for_mode_of(settings), None
         else:
-            self.parts = ConfiguredParts(settings, gate.read_topics, gate.parts)
+            detected = gate.broker_releases.release
+            self.parts = ConfiguredParts(settings, gate.read_topics, gate.parts, detected=detected)
             with named("metrics.otlp.headers"):
                 self.exporter = None if gate.otlp is None else gate.otlp.renewed()
         self.options = gate.options_of(self.parts)
@@ -760,6 +854,11 @@ class Prepared:
             or parts.cluster_topics is not before.cluster_topics
         ):
             gate.read_topics_anew()
+        if (
+            settings.upstream != before.settings.upstream
+            or settings.validation.kafka_version != before.settings.validation.kafka_version
+        ):
+            gate.read_releases_anew()
         gate.retire(before, [proxy.gate for proxy in gate.proxies.values()])
         for name, proxy in gate.proxies.items():
             proxy.use(self.options[name], self.gates[name])

@@ -16,7 +16,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release
 from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError, NetworkError
 from batchval.network.options import ConnectionOptions
@@ -48,10 +48,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "REPEAT_LOG_S",
+    "RETRY_S",
     "UNBOUNDED",
     "ClusterTopics",
     "Read",
     "TopicLookup",
+    "all_topics",
+    "authenticate_admin",
+    "described_keys",
     "log_in",
     "read_brokers",
     "read_topic_configs",
@@ -92,7 +97,7 @@ class TopicLookup:
         rules: Iterable[TopicRule],
         cluster: Callable[[str], TopicPolicy | None] | None = None,
         *,
-        kafka_version: str = DEFAULT_KAFKA_VERSION,
+        kafka_version: str | Release = DEFAULT_KAFKA_VERSION,
     ) -> None:
         globs = [
             (rule.match, None if rule.leaves_configuration else rule.policy(kafka_version))
@@ -247,17 +252,21 @@ async def read_topic_configs(
     tls: ssl.SSLContext | None,
     topics: Iterable[str] | None,
     addresses: Sequence[BrokerAddress] | None = None,
+    *,
+    kafka_version: str | Release = DEFAULT_KAFKA_VERSION,
 ) -> dict[str, TopicPolicy]:
     """Ask the first broker that can be reached, on a connection of its own.
 
-    ``addresses`` are tried in order; None: those of ``upstream.bootstrap``.
+    ``addresses`` are tried in order; None: those of ``upstream.bootstrap``. ``kafka_version`` has
+    the defaults of configurations that the broker does not have.
     Raises NetworkError, OSError, ProtocolError or ConfigError: those of the last address.
     """
     async with _as_admin(upstream, tls, addresses or upstream.bootstrap) as (connection, versions):
-        names = sorted(topics) if topics is not None else await _all_topics(connection, versions)
+        names = sorted(topics) if topics is not None else await all_topics(connection, versions)
         found: dict[str, TopicPolicy] = {}
         for start in range(0, len(names), TOPICS_A_REQUEST):
-            found |= await _describe(connection, versions, names[start : start + TOPICS_A_REQUEST])
+            some = names[start : start + TOPICS_A_REQUEST]
+            found |= await _policies(connection, versions, some, kafka_version)
         return found
 
 
@@ -322,14 +331,18 @@ async def _connected(
         connection = await Connection.open(*address, options)
         try:
             versions = await _versions(connection)
-            await _authenticate(upstream, connection)
+            await authenticate_admin(upstream, connection)
         except BaseException:
             connection.close()
             raise
         return connection, versions
 
 
-async def _authenticate(upstream: Upstream, connection: Connection) -> None:
+async def authenticate_admin(upstream: Upstream, connection: Connection) -> None:
+    """Authenticate as ``upstream.admin``; nothing is done where it has no password.
+
+    Raises AuthenticationError if the broker refuses, NetworkError, ProtocolError or ConfigError.
+    """
     admin = upstream.admin
     if admin is None or admin.username is None or admin.password is None:
         return
@@ -385,7 +398,11 @@ def _check_size(frame: Buffer, most: int) -> None:
         raise ProtocolError(f"it has {size} bytes, at most {most} are allowed")
 
 
-async def _all_topics(connection: Connection, versions: Mapping[int, tuple[int, int]]) -> list[str]:
+async def all_topics(connection: Connection, versions: Mapping[int, tuple[int, int]]) -> list[str]:
+    """Return the topics that the broker names, in order.
+
+    ``versions`` are those of the broker, by API key. Raises NetworkError or ProtocolError.
+    """
     version = _version(MetadataRequest, versions, least=4)
     names: list[str] = await connection.request(
         _TopicNames(topics=None, allow_auto_topic_creation=False, api_version=version)
@@ -394,20 +411,54 @@ async def _all_topics(connection: Connection, versions: Mapping[int, tuple[int, 
 
 
 async def _describe(
-    connection: Connection, versions: Mapping[int, tuple[int, int]], topics: list[str]
-) -> dict[str, TopicPolicy]:
+    connection: Connection,
+    versions: Mapping[int, tuple[int, int]],
+    topics: Sequence[str],
+    keys: Sequence[str],
+) -> DescribeConfigsResponse:
     version = _version(DescribeConfigsRequest, versions)
-    resources = [DescribeConfigsResource(_TOPIC, topic, list(_KEYS)) for topic in topics]
+    resources = [DescribeConfigsResource(_TOPIC, topic, list(keys)) for topic in topics]
     answer: DescribeConfigsResponse = await connection.request(
         _Configs(resources=resources, api_version=version)
     )
+    return answer
+
+
+async def described_keys(
+    connection: Connection,
+    versions: Mapping[int, tuple[int, int]],
+    topics: Sequence[str],
+    keys: Sequence[str],
+) -> dict[str, frozenset[str] | int]:
+    """Return, by topic, which of these configurations it has, or the error code.
+
+    Raises NetworkError or ProtocolError.
+    """
+    answer = await _describe(connection, versions, topics, keys)
+    return {
+        result.resource_name: result.error_code
+        or frozenset(one.name for one in result.configs if one.name in keys)
+        for result in answer.results
+        if result.resource_type == _TOPIC and result.resource_name in topics
+    }
+
+
+async def _policies(
+    connection: Connection,
+    versions: Mapping[int, tuple[int, int]],
+    topics: Sequence[str],
+    kafka_version: str | Release,
+) -> dict[str, TopicPolicy]:
+    answer = await _describe(connection, versions, topics, _KEYS)
     found = {}
     for result in answer.results:
         if result.error_code or result.resource_type != _TOPIC:
             continue
         try:
             found[result.resource_name] = TopicPolicy.from_kafka_config(
-                {c.name: c.value for c in result.configs}, allow_unknown=True
+                {c.name: c.value for c in result.configs},
+                allow_unknown=True,
+                kafka_version=kafka_version,
             )
         except BatchvalError as error:
             log.warning("the configuration of a topic cannot be parsed: %s", error)

@@ -320,6 +320,8 @@ class ProduceValidator:
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
         settings = options.settings
         arguments = settings.validation.arguments
+        if options.release is not None:
+            arguments["kafka_version"] = options.release
         if settings.claims_out != "none" and options.claims_in.word not in ("ignore", "verify"):
             raise BatchvalError(
                 f"claims_out: {settings.claims_out} cannot be combined with "

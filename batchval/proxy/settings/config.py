@@ -35,7 +35,13 @@ from pydantic import (
 )
 
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, Release, find_release
+from batchval.kafka_versions import (
+    DEFAULT_KAFKA_VERSION,
+    Release,
+    find_release,
+    least_refusing,
+    releases_from,
+)
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.gate_versions import carried_versions
@@ -421,18 +427,23 @@ class Upstream(_Model):
     connect_timeout_ms: Positive = 10_000
 
 
+#: The word of ``validation.kafka_version`` for the release that the brokers name.
+AUTO: Final = "auto"
+
+
 def _release(version: object) -> object:
     """Return the full number of a release. Refuse one without quotes: YAML reads 3.9 as a number,
     and 3.10 as 3.1.
     """
     if isinstance(version, int | float):
         raise ValueError(f'must be in quotes: "{version}"')
-    if not isinstance(version, str):
+    if not isinstance(version, str) or version == AUTO:
         return version
     try:
         return find_release(version).name
     except BatchvalError as error:
-        raise ValueError(str(error).removeprefix("kafka_version ")) from None
+        text = str(error).removeprefix("kafka_version ")
+        raise ValueError(text.replace("must be ", f"must be {AUTO}, or ", 1)) from None
 
 
 class Validation(_Model):
@@ -440,7 +451,8 @@ class Validation(_Model):
     them.
 
     ``kafka_version``  release of the brokers: their answers, and the defaults of
-                       ``topics.policies``. Without a patch number the newest of its minor version
+                       ``topics.policies``. Without a patch number the newest of its minor version.
+                       ``auto``: the release that the brokers name
     """
 
     kafka_version: Annotated[str, BeforeValidator(_release)] = DEFAULT_KAFKA_VERSION
@@ -451,12 +463,19 @@ class Validation(_Model):
     )
 
     @property
+    def release(self) -> Release | None:
+        """Return the release that is set; None for ``auto``."""
+        return None if self.kafka_version == AUTO else find_release(self.kafka_version)
+
+    @property
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of LogValidator."""
+        """Return the arguments of LogValidator; with ``auto`` those for brokers that are not
+        known: the release that refuses least.
+        """
         reported = {rule.id: "report" for rule in EXTRAS if rule.id != "S8"}
         return {
             "mode": self.rules,
-            "kafka_version": find_release(self.kafka_version),
+            "kafka_version": self.release or least_refusing(releases_from()),
             "extras": {} if self.rules == "kafka" else reported | dict(self.extras),
             "max_decompressed_bytes": self.max_decompressed_bytes,
         }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+from batchval.kafka_versions import Release
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.kit.end_reasons import explained
 from batchval.proxy.kit.topics import FirstMatch
@@ -289,6 +290,7 @@ class ProxyOptions:
     them.
 
     ``listener``       one of ``settings.listeners``
+    ``release``        of Kafka, whose answers are given; None: that of the settings
     ``topics``         policies
     ``deny``           APIs that are answered with an authorization error
     ``claims_in``      what to make of claims that come in
@@ -304,6 +306,7 @@ class ProxyOptions:
 
     settings: Settings
     listener: Listener
+    release: Release | None = None
     topics: TopicPolicies = field(default_factory=TopicPolicies)
     deny: tuple[DenyRule, ...] = ()
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import find_release
 from batchval.proxy.kit.globs import name_for
 from batchval.proxy.kit.sockets import addresses_of, is_local, listens, wildcard
 from batchval.proxy.settings.config import Limits, Listener, Metrics, Settings, Sni
@@ -508,7 +507,8 @@ def _admin(settings: Settings) -> Iterator[Fault]:
             mechanism,
             *((*at, key) for key in keys),
         )
-    if _is_set(admin, "refresh_ms") and not settings.reads_topic_configs:
+    reads = settings.reads_topic_configs or settings.validation.release is None
+    if _is_set(admin, "refresh_ms") and not reads:
         yield Fault.of((*at, "refresh_ms"), "has no effect: topics.from_cluster is false", cluster)
 
 
@@ -517,7 +517,8 @@ def _admin(settings: Settings) -> Iterator[Fault]:
 
 def _validation(settings: Settings) -> Iterator[Fault]:
     validation, at = settings.validation, ("validation", "extras")
-    if warning := find_release(validation.kafka_version).warning:
+    release = validation.release
+    if release is not None and (warning := release.warning):
         yield Fault.of(("validation", "kafka_version"), warning).as_warning()
     known = [rule.id for rule in EXTRAS]
     for extra, action in validation.extras.items():

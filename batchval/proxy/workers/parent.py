@@ -27,6 +27,7 @@ from batchval.proxy.life.gate import Gate
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.listener_server import ListenerServer, Shared
 from batchval.proxy.life.reload import Step
+from batchval.proxy.produce.broker_releases import BrokerReleases
 from batchval.proxy.session.budget import Budget
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
@@ -91,13 +92,18 @@ class Parent:
         self._processes = Processes()
 
     def attach(
-        self, shared: Shared, observed: ObservedCounts, listeners: Mapping[str, ListenerServer]
+        self,
+        shared: Shared,
+        observed: ObservedCounts,
+        listeners: Mapping[str, ListenerServer],
+        releases: BrokerReleases,
     ) -> None:
         """Take the parts of the gate that workers tell of, and ask for."""
         self._shared = shared
         self._discovery = shared.discovery
         self._observed = observed
         self._listeners = listeners
+        self._releases = releases
 
     # ---- what the gate asks ----------------------------------------------------------------------
 
@@ -259,6 +265,7 @@ class Parent:
             known.requires_authentication,
             known.endpoints,
             ports,
+            self._releases.release,
         )
 
     async def spread_news(self) -> None:

@@ -124,6 +124,7 @@ class WorkerGate:
             gone=lambda session: self._gone.pop(session, lambda: None)(),
             connections_of=_connections_of,
             claims_secret=parts.claims_secret,
+            release=parts.news.release,
         )
         self.gate = Gate(parts.settings, version=parts.version, parent=parent)
         self.follow(parts.news)
@@ -135,6 +136,8 @@ class WorkerGate:
             if node_id is not None and (proxy := self.gate.proxies.get(name)) is not None:
                 proxy.cluster.moved(node_id, number)
         self._discovery.follow(news)
+        if news.release is not None:
+            self.gate.broker_releases.follow(news.release)
 
     def adopt(self, header: PassedHeader, connection: Any, gone: Callable[[], None]) -> None:
         """Serve a connection; call ``gone`` once both connections of its session are gone. The news

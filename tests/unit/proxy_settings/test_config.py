@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from batchval.core.batches.validator import LogValidator
+from batchval.kafka_versions import find_release, least_refusing, releases_from
 from batchval.policy import TopicPolicy
 from batchval.proxy.kit.topics import FirstMatch
 from batchval.proxy.produce.policies import TopicLookup
@@ -89,6 +90,17 @@ def test_a_release_of_kafka_that_is_newer_is_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert LogValidator(**draft.finished().validation.arguments).kafka_version == "4.6.0"
+
+
+def test_the_release_may_be_that_of_the_brokers() -> None:
+    draft = drafted(MINIMAL_SETTINGS | {"validation": {"kafka_version": "auto"}})
+    validation = draft.finished().validation
+    assert draft.warning_lines() == []
+    assert validation.kafka_version == "auto"
+    assert validation.release is None
+    arguments = validation.arguments
+    assert arguments["kafka_version"] == least_refusing(releases_from())
+    assert settings().validation.release == find_release("4.4.0")
 
 
 def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:
@@ -333,7 +345,7 @@ TOGETHER = [
     ),
     (
         {"validation": {"kafka_version": "2.7"}},
-        "validation.kafka_version: must be a release from 2.8.0 to 4.4.0",
+        "validation.kafka_version: must be auto, or a release from 2.8.0 to 4.4.0",
     ),
     ({"validation": {"kafka_version": 3.9}}, 'validation.kafka_version: must be in quotes: "3.9"'),
     ({"limits": {"max_bytes_held": 1 << 20}}, "could never pass"),

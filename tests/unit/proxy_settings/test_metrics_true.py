@@ -276,6 +276,7 @@ def ended(sock: socket.socket) -> None:
 OTHERS = {
     "batchval_gate_clients",  # collected every 5 seconds
     "batchval_gate_info",
+    "batchval_gate_kafka_version",  # 1, as info is
     "batchval_gate_ready",
     "batchval_gate_reading_paused_total",
     "batchval_gate_judging_cpu_seconds_total",
