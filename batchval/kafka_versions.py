@@ -222,7 +222,7 @@ KAFKA_VERSIONS: dict[str, KafkaVersion] = {
     for name, columns in {
         "2.8.0": _IN_2_8 | _BEFORE_CVE_2022_34917,
         "2.8.2": _IN_2_8,
-        "3.0.0": _IN_3_0 | _BEFORE_CVE_2022_34917,
+        "3.0.1": _IN_3_0 | _BEFORE_CVE_2022_34917,
         "3.0.2": _IN_3_0,
         "3.1.0": _SINCE_3_1 | _BEFORE_CVE_2022_34917,
         "3.1.2": _SINCE_3_1,
@@ -252,7 +252,8 @@ class ReleaseRange:
 RELEASES: Final = (
     ReleaseRange("2.8.0", "2.8.1", "2.8.0"),
     ReleaseRange("2.8.2", "2.8.2", "2.8.2"),
-    ReleaseRange("3.0.0", "3.0.1", "3.0.0"),
+    ReleaseRange("3.0.0", "3.0.0", "2.8.0"),
+    ReleaseRange("3.0.1", "3.0.1", "3.0.1"),
     ReleaseRange("3.0.2", "3.0.2", "3.0.2"),
     ReleaseRange("3.1.0", "3.1.1", "3.1.0"),
     ReleaseRange("3.1.2", "3.1.2", "3.1.2"),

@@ -49,7 +49,7 @@ ANSWERS = frozenset({"accepts", "answer", "down-convert", "golden"})
 DEFAULT_RELEASE = "4.4.0"
 #: One at each end of each range of batchval.kafka_versions that Maven Central has, oldest first.
 RELEASES = (
-    *("2.8.1", "2.8.2", "3.0.1", "3.0.2", "3.1.1", "3.1.2", "3.2.1", "3.5.2"),
+    *("2.8.1", "2.8.2", "3.0.0", "3.0.1", "3.0.2", "3.1.1", "3.1.2", "3.2.1", "3.5.2"),
     *("3.6.2", "3.7.2", "3.8.1", "3.9.0", "3.9.2", "4.0.0", "4.0.2"),
     *("4.1.2", "4.2.1", "4.2.2", "4.3.1", "4.4.0"),
 )

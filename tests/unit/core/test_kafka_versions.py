@@ -109,7 +109,8 @@ def test_the_default_is_the_newest() -> None:
     ("asked", "name", "row"),
     [
         ("2.8", "2.8.2", "2.8.2"),
-        ("3.0.1", "3.0.1", "3.0.0"),
+        ("3.0.0", "3.0.0", "2.8.0"),
+        ("3.0.1", "3.0.1", "3.0.1"),
         ("3.2.1", "3.2.1", "3.1.0"),
         ("3.2.2", "3.2.2", "3.1.2"),
         ("3.5", "3.5.2", "3.1.2"),
@@ -323,7 +324,7 @@ def test_the_delete_horizon_stays_where_a_header_is_written() -> None:
         result = kafka(version, policy).validate(data, now_ms=NOW)
         assert result.output is not None
         kept[version] = bytes(result.output)[22]
-    before = ("2.8.0", "2.8.2", "3.0.0", "3.0.2")
+    before = ("2.8.0", "2.8.2", "3.0.1", "3.0.2")
     assert kept == {name: 0x08 if name in before else 0x48 for name in VERSIONS}
 
 
