@@ -60,8 +60,8 @@ class Passed(Enum):
     """The knowledge about a batch after a later one was acknowledged before it.
 
     It goes again, since an answer that it is a duplicate brings its offset. If it is called out of
-    order, this says what became of it. UNPROVED ones go to the same leader only: any other might
-    store them after the later one.
+    order, this says what became of it. UNPROVED ones go only to a leader that knows the producer:
+    any other might store them after the later one.
     """
 
     NO = auto()
@@ -104,8 +104,8 @@ class ProducerBatch:
     @property
     def needs_known_leader(self) -> bool:
         """Return whether only the leader that has shown that it knows the producer may be asked."""
-        sequenced = self.partition.sequenced
-        return self.passed is Passed.UNPROVED or (bool(sequenced) and sequenced[0] is not self)
+        sequenced, at = self.partition.sequenced, len(self.partition.deferred)
+        return self.passed is Passed.UNPROVED or (len(sequenced) > at and sequenced[at] is not self)
 
     def report(self, on_batch: Callable[[BatchDone], object] | None, failures: Failures) -> None:
         """Settle the deliveries, or call ``on_batch``. What is raised there is logged."""
@@ -157,6 +157,9 @@ class PartitionQueue:
     doubt: Doubt = Doubt.NONE
     doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these
     doubted_at: int = 0  # how many metadata requests had been sent
+    # UNPROVED, and wait for a leader that knows the producer; the first of these too, but never
+    # together with doubted ones
+    deferred: list[ProducerBatch] = field(default_factory=list)
     known_by: Leader | None = None  # the leader that has shown that it knows the producer
     unresolved: bool = False  # it is not known whether the broker has an expired batch
     rewind_at: tuple[int, ...] | None = None  # number of the first that gets another sequence

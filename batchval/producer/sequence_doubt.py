@@ -12,6 +12,11 @@ Hence two rules. A batch goes to a leader while an earlier one is not settled on
 has shown that it knows the producer: it has acknowledged a batch, or called one out of order. And
 only the leader that raised a doubt may settle it: the same node and connection, in the same leader
 epoch of the same topic.
+
+A batch that a later one has passed, without a proof that it is in the log, is deferred while the
+partition's leader has not shown that it knows the producer. The next batch goes first. After the
+leader has acknowledged the next batch, it can answer the deferred one only with a duplicate or with
+out of order. It cannot store the deferred batch after later ones.
 """
 
 from __future__ import annotations
@@ -91,6 +96,13 @@ def follow(queue: PartitionQueue, event: Event) -> Action:
     """Take a partition's doubt through one event; return what becomes of its doubted batches."""
     queue.doubt, action = TRANSITIONS[queue.doubt][event]
     return action
+
+
+def _next_may_go(queue: PartitionQueue) -> bool:
+    """Return whether the next batch may go before the deferred ones: its sequence stays."""
+    if not queue.queue or queue.is_rewound(batch := queue.queue[0]):
+        return False
+    return batch.sequence >= 0 or not queue.unresolved
 
 
 class Leaders:
@@ -182,18 +194,33 @@ class Doubts:
                 queue.requeue(one)
 
     def look(self, queue: PartitionQueue) -> None:
-        """Settle what only the leader of before could: for a partition with nothing on the wire."""
+        """Settle or defer what the leader cannot be asked. The partition has nothing on the wire.
+
+        Deferred batches go again once a later batch has shown that the leader knows the producer.
+        Without a later batch they fail.
+        """
         if queue.doubted:
             if not self.leaders.is_known(queue):
                 self.move(queue, Event.LEADER_CHANGED)
             elif self.leaders.metadata.answered > queue.doubted_at:  # asked after the doubt began
                 self.move(queue, Event.CONFIRMED)
             return
+        if queue.deferred and self.leaders.is_known(queue):
+            deferred, queue.deferred = queue.deferred, []
+            for one in deferred:
+                queue.requeue(one)
         while queue.queue and (first := queue.queue[0]).passed is not Passed.NO:
             may_go = first.passed is Passed.PROVED or self.leaders.is_known(queue)
             if may_go and not queue.is_rewound(first):
                 return
-            self.settle_passed(queue.queue.popleft())
+            queue.queue.popleft()
+            if may_go:
+                self.settle_passed(first)
+            else:
+                queue.deferred.append(first)
+        if queue.deferred and not _next_may_go(queue):
+            for one in list(queue.deferred):
+                self.settle_passed(one)
 
     def settle_passed(self, batch: ProducerBatch) -> None:
         """Report a batch that no leader can be asked about, after a later one is in the log."""

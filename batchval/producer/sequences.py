@@ -75,6 +75,7 @@ class Sequences:
 
         With an earlier batch in flight it goes only to a leader that knows the producer: any other
         leader takes any sequence, and if it refused the earlier batch, the order would be lost.
+        A deferred batch does not count: a later one has been acknowledged already.
         """
         queue = batch.partition
         if not self.has_id:
@@ -92,7 +93,7 @@ class Sequences:
         ):
             return False
         if batch.sequence >= 0:
-            return queue.sequenced[len(queue.doubted)] is batch
+            return queue.sequenced[len(queue.doubted) + len(queue.deferred)] is batch
         if queue.doubted:
             return False
         if queue.unresolved:
@@ -147,8 +148,9 @@ class Sequences:
         )
 
     def _settled(self, batch: ProducerBatch) -> None:
-        if batch in batch.partition.sequenced:
-            batch.partition.sequenced.remove(batch)
+        for batches in (batch.partition.sequenced, batch.partition.deferred):
+            if batch in batches:
+                batches.remove(batch)
 
     def doubts(self, batch: ProducerBatch) -> bool:
         """Return whether the leader may have a batch that it calls out of order; a later one shows.

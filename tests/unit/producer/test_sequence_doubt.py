@@ -267,6 +267,61 @@ def test_not_leader_then_a_later_one_is_acknowledged(when: str) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("leader", ["keeps all", "remembers the last", "lost its state", "refuses"])
+def test_the_next_batch_goes_first_to_a_leader_that_may_not_know_the_producer(leader: str) -> None:
+    """The first of five is stored and answered with an error. Sent again, it is answered with
+    NOT_LEADER_OR_FOLLOWER, and the second is acknowledged. Then the connection ends.
+
+    The third shows whether the new connection's leader knows the producer. After it the first can
+    be asked for without the risk that it is stored after later ones.
+
+    The first goes again some time after its answer. Where that was before the end of the
+    connection, the order of events is another one, and all begins anew.
+    """
+    not_leader = lambda partition, batch: ErrorCode.NOT_LEADER_OR_FOLLOWER  # noqa: E731
+
+    async def had_this_order() -> bool:
+        async with (
+            PartitionLeader() as broker,
+            Producer(options(broker, retry_backoff_ms=600)) as producer,
+        ):
+            case = Case(broker, producer)
+            await fill(producer, FIRST, [])
+            await producer.flush()
+            broker.after.append(lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS)
+            await fill(producer, FIVE[:1], case.results)
+            await until(lambda: len(broker.requests) == 2 and not broker.unanswered)
+            broker.holding = True
+            await fill(producer, FIVE[1:], case.results)
+            broker.faults.extend([not_leader, no_fault, *[not_leader] * 3])
+            await until(lambda: len(broker.held) == 5)
+            broker.let_go()
+            while producer._client.network.in_flight_count():
+                await asyncio.sleep(0)
+            if len(broker.requests) > 7:
+                return False
+            assert not case.results
+            broker.cut()
+            if leader == "remembers the last":
+                broker.forget()
+            elif leader == "lost its state":
+                broker.lose_state()
+            elif leader == "refuses":
+                broker.faults.append(lambda partition, batch: ErrorCode.INVALID_RECORD)
+            await case.settled()
+            first = 1 if leader == "keeps all" else DeliveryUnknownError
+            if leader == "refuses":
+                assert case.offsets == [first, 2, BrokerError, 3, 4]
+                assert broker.values(0) == FIRST + FIVE[:2] + FIVE[3:]
+            else:
+                assert case.offsets == [first, 2, 3, 4, 5]
+                assert broker.values(0) == FIRST + FIVE
+                assert {RecordBatch(one).producer_epoch for one in broker.logs[0]} == {0}
+            return True
+
+    assert any(run(had_this_order()) for _ in range(50))
+
+
 def test_a_leader_that_may_know_nothing_gets_one_batch_first() -> None:
     """It refuses the first of five, and would take the second."""
 
