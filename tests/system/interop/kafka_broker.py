@@ -60,7 +60,8 @@ __all__ = [
     "two_brokers",
 ]
 
-TOOLS_VERSION = "4.3.1"
+#: The profile `tools` of pom.xml has no version of its own.
+TOOLS_VERSION = KAFKA_VERSION
 #: The controller refuses a broker that starts again until the session of the killed one has ended;
 #: the default is 9 s. A broker that was never killed has the longer session, which a busy machine
 #: does not end.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 __all__ = ["KAFKAS", "generic", "parse_metrics"]
 
-#: What the tools of 4.3.1 printed, with client-id, topic, node-id and partition made generic.
+#: What the tools of 4.3.1 printed, and those of 4.4.0 print, with client-id, topic, node-id and
+#: partition made generic.
 KAFKAS = frozenset(
     (Path(__file__).parent / "golden/metric_names_4.3.1.txt").read_text().splitlines()
 )
