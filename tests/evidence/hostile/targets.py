@@ -95,12 +95,15 @@ class Run:
         self.executions = 0
         self.findings: list[Finding] = []
         self._most = executions
-        self._end = time.monotonic() + seconds
+        self._seconds = seconds
+        self._end: float | None = None  # set with the first case: reading the seeds takes time
         self._cpu_end = None if cpu_seconds is None else time.process_time() + cpu_seconds
 
     def going_on(self) -> bool:
         if self._cpu_end is not None and time.process_time() >= self._cpu_end:
             return False
+        if self._end is None:
+            self._end = time.monotonic() + self._seconds
         return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
 
     def mark(self, mutator: Mutator | Frames | _Numbers) -> None:
